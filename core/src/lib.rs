@@ -1,0 +1,22 @@
+//! Tandem without a window. Modules in layers, lowest first: a module uses only those above it in this list.
+pub mod error;
+pub mod paths;
+pub mod wire;
+
+pub mod hardware;
+pub mod hub;
+pub mod store;
+
+pub mod download;
+pub mod prompt;
+
+pub mod library;
+pub mod plan;
+pub mod runtime;
+
+pub mod chat;
+
+pub mod app;
+
+pub mod api;
+pub mod server;

@@ -1,0 +1,1 @@
+//! Fixtures for cross-crate and end-to-end tests.
