@@ -1,0 +1,651 @@
+// Generated from core/src/wire.rs; refresh with `TANDEM_BLESS=1 cargo test -p tandem-core --test wire`.
+
+/** A sentence in both of the app's languages; the reader picks. */
+export type Text = {
+  /** English. */
+  en: string,
+  /** Simplified Chinese. */
+  zh: string,
+};
+
+/** What went wrong, for a person: what happened and what to do. */
+export type Failure = {
+  /** For programs; nobody matches on message text. */
+  code: ErrorCode,
+  /** What happened. */
+  message: Text,
+  /** What to do about it. */
+  hint: Text,
+};
+
+/** Kinds of failure that a program may tell apart. */
+export type ErrorCode = "not_gguf" | "gguf_truncated" | "gguf_damaged" | "unknown_architecture" | "unknown_tensor_type" | "unknown_tokenizer" | "not_a_chat_model" | "no_network" | "hub_answer_invalid" | "hub_refused" | "not_found" | "gated" | "rate_limited" | "no_gguf_in_repo" | "disk_full" | "checksum_mismatch" | "changed_upstream" | "model_missing" | "no_model_loaded" | "out_of_memory" | "context_full" | "cancelled" | "already_running" | "busy" | "store_damaged" | "bad_request" | "io" | "engine_failed";
+
+/** What a person can choose; nothing here must be set. */
+export type Settings = {
+  /** Language of the interface. */
+  language: Language,
+  /** Colour scheme. */
+  theme: Theme,
+  /** Base URL of the hub or of a mirror; empty: the default hub. */
+  hub_url: string,
+  /** Folder for downloaded models; empty: the default folder. */
+  models_dir: string,
+  /** Sampling; what is absent comes from the model file, then from defaults. */
+  sampling: Sampling,
+  /** System prompt for new chats; empty: the model's own. */
+  system_prompt: string,
+};
+
+/** Language of the interface. */
+export type Language = "system" | "en" | "zh";
+
+/** Colour scheme. */
+export type Theme = "system" | "light" | "dark";
+
+/** Sampling parameters; `None` means the model file's recommendation, or the default. */
+export type Sampling = {
+  /** 0 is greedy. */
+  temperature: number | null,
+  /** Keep the k likeliest; 0 is off. */
+  top_k: number | null,
+  /** Keep the smallest set with this mass. */
+  top_p: number | null,
+  /** Keep what has at least this share of the likeliest. */
+  min_p: number | null,
+  /** Divide or multiply logits of repeated tokens; 1 is off. */
+  repeat_penalty: number | null,
+  /** Taken once from a token that occurred. */
+  presence_penalty: number | null,
+  /** Taken per occurrence. */
+  frequency_penalty: number | null,
+  /** Seed; absent: random. */
+  seed: number | null,
+  /** Most tokens to generate; absent: to the end of the context. */
+  max_tokens: number | null,
+};
+
+/** A search on the hub. */
+export type SearchRequest = {
+  /** Free text; empty lists the most downloaded. */
+  query: string,
+  /** Continue a page: what `SearchPage::next` said. */
+  cursor: string | null,
+};
+
+/** One page of search results. */
+export type SearchPage = {
+  /** Repos, in the hub's order. */
+  models: Array<HubModel>,
+  /** More, if any. */
+  next: string | null,
+};
+
+/** A repo on the hub, as a list shows it. */
+export type HubModel = {
+  /** `publisher/name`. */
+  id: string,
+  /** Downloads in 30 days. */
+  downloads: number,
+  /** Likes. */
+  likes: number,
+  /** Whether a licence must be accepted first. */
+  gated: boolean,
+  /** ISO 8601, as the hub says. */
+  last_modified: string | null,
+  /** Tags, as the hub says. */
+  tags: Array<string>,
+  /** Licence identifier, from the tags. */
+  license: string | null,
+  /** `general.architecture`, from the hub's own parse. */
+  architecture: string | null,
+  /** Parameters, from the hub's own parse. */
+  n_params: number | null,
+  /** Trained context length in tokens, from the hub's own parse. */
+  context_length: number | null,
+};
+
+/** One file of a repo at a commit. */
+export type RepoFile = {
+  /** `publisher/name`. */
+  repo: string,
+  /** Commit the answer was pinned to. */
+  commit: string,
+  /** Path in the repo, `/` between parts. */
+  path: string,
+  /** Size. */
+  size_bytes: number,
+  /** SHA256 in hex, where the hub tells it. */
+  sha256: string | null,
+};
+
+/** What a model's page shows; plans follow from `plan_versions`. */
+export type ModelPage = {
+  /** The repo. */
+  model: HubModel,
+  /** Commit everything here is pinned to. */
+  commit: string,
+  /** Quantised versions, smallest first; shards are one version. */
+  versions: Array<ModelVersion>,
+  /** Why there are none, or why none can be used. */
+  refusal: Failure | null,
+};
+
+/** One quantised version of a model: one file, or all shards of one. */
+export type ModelVersion = {
+  /** Quantisation label, such as `Q4_K_M`. */
+  quant: string,
+  /** One file, or the shards in order. */
+  files: Array<RepoFile>,
+  /** Of all files. */
+  size_bytes: number,
+  /** Where this version stands on this machine. */
+  presence: Presence,
+};
+
+/** Where a version stands on this machine. */
+export type Presence = { "type": "absent" } | { "type": "downloading",
+  /** Download to look at. */
+  download_id: string, } | { "type": "here",
+  /** Library model to use. */
+  model_id: string,
+};
+
+/** Asks for plans of all versions of a repo. */
+export type PlanVersionsRequest = {
+  /** `publisher/name`. */
+  repo: string,
+  /** Constraints. */
+  wishes: Wishes,
+};
+
+/** Plans of all versions of a repo, from their headers. */
+export type PlannedVersions = {
+  /** In the order of `ModelPage::versions`. */
+  versions: Array<PlannedVersion>,
+  /** Index of the version to take here, if any runs. */
+  recommended: number | null,
+  /** Why that one, and what the next better and next smaller would cost. */
+  reason: Text,
+};
+
+/** One version's plan, or why there is none. */
+export type PlannedVersion = {
+  /** Path of its first file. */
+  path: string,
+  /** The plan. */
+  plan: Plan | null,
+  /** Why it cannot run here at all. */
+  refusal: Failure | null,
+};
+
+/** Asks for a version to be downloaded. */
+export type DownloadRequest = {
+  /** One file, or all shards. */
+  files: Array<RepoFile>,
+};
+
+/** A download and where it stands. */
+export type Download = {
+  /** Identifies it for pause, resume and cancel. */
+  id: string,
+  /** What is being fetched. */
+  files: Array<RepoFile>,
+  /** Quantisation label. */
+  quant: string,
+  /** Of all files. */
+  size_bytes: number,
+  /** On disk so far. */
+  arrived_bytes: number,
+  /** Hashed so far. */
+  verified_bytes: number,
+  /** Where it stands. */
+  state: DownloadState,
+  /** Over the last seconds; 0 when not running. */
+  bytes_per_s: number,
+  /** At this rate. */
+  seconds_left: number | null,
+  /** Set while `state` is `Failed` or `Paused` by a fault. */
+  failure: Failure | null,
+};
+
+/** Where a download stands. */
+export type DownloadState = "queued" | "running" | "retrying" | "paused" | "verifying" | "done" | "failed";
+
+/** A model on this machine. */
+export type LibraryModel = {
+  /** Stable identifier. */
+  id: string,
+  /** Display name. */
+  name: string,
+  /** Quantisation label. */
+  quant: string,
+  /** `general.architecture`. */
+  architecture: string,
+  /** First file. */
+  path: string,
+  /** Of all files. */
+  size_bytes: number,
+  /** Elements over all tensors. */
+  n_params: number,
+  /** Trained context length in tokens. */
+  context_length: number,
+  /** Whether the bytes are what the hub promised. */
+  integrity: Integrity,
+  /** Where it came from, if known. */
+  source: RepoFile | null,
+  /** Why it cannot be used for chat, if so. */
+  refusal: Failure | null,
+  /** When it was added. */
+  added_at_ms: number,
+};
+
+/** Whether a model file's bytes are known to be right. */
+export type Integrity = "verified" | "unverified" | "mismatched";
+
+/** What this machine has, measured now. */
+export type Hardware = {
+  /** Processor. */
+  cpu: Cpu,
+  /** Installed RAM. */
+  ram_total_bytes: number,
+  /** RAM that programs can still take. */
+  ram_available_bytes: number,
+  /** Graphics cards that could compute. */
+  gpus: Array<Gpu>,
+  /** How the search for cards ended. */
+  gpu_probe: GpuProbe,
+  /** Volume of the models folder. */
+  disk: Disk,
+  /** Operating system. */
+  os: string,
+};
+
+/** A processor. */
+export type Cpu = {
+  /** Model name. */
+  name: string,
+  /** Physical cores. */
+  n_physical_cores: number,
+  /** Logical cores. */
+  n_logical_cores: number,
+  /** Performance cores among the physical ones. */
+  n_performance_cores: number,
+  /** Cores this process may use (cpuset, cgroup). */
+  n_allowed_cores: number,
+  /** Instruction set the engine chose: `scalar`, `avx2`, `avxvnni`, `avx512vnni`. */
+  isa: string,
+};
+
+/** A graphics card. */
+export type Gpu = {
+  /** NVML index. */
+  index: number,
+  /** Name. */
+  name: string,
+  /** Total VRAM. */
+  vram_total_bytes: number,
+  /** Free VRAM now. */
+  vram_free_bytes: number,
+  /** Driver version. */
+  driver: string,
+  /** Load in percent, if told. */
+  load_percent: number | null,
+  /** Temperature in °C, if told. */
+  temperature_c: number | null,
+};
+
+/** How the search for graphics cards ended. */
+export type GpuProbe = { "type": "found" } | { "type": "no_driver" } | { "type": "no_device" } | { "type": "failed",
+  /** The driver's words. */
+  reason: string,
+};
+
+/** A volume. */
+export type Disk = {
+  /** Folder asked for. */
+  path: string,
+  /** Size of the volume. */
+  total_bytes: number,
+  /** Free for this user. */
+  free_bytes: number,
+};
+
+/** What the gauges show, once a second and on every change of phase. */
+export type Gauges = {
+  /** When. */
+  at_ms: number,
+  /** Resident memory of the app and its windows. */
+  ram_app_bytes: number,
+  /** RAM that programs can still take. */
+  ram_available_bytes: number,
+  /** Installed RAM. */
+  ram_total_bytes: number,
+  /** Cards, with VRAM now. */
+  gpus: Array<Gpu>,
+  /** Why there are none. */
+  gpu_probe: GpuProbe,
+  /** What the engine is doing. */
+  phase: Phase,
+  /** Tokens per second of what is running now (prompt or generation), or of the last answer. */
+  tokens_per_s: number | null,
+};
+
+/** What the engine is doing. */
+export type Phase = "empty" | "loading" | "idle" | "prompt" | "generating";
+
+/** What the person wants; each is a constraint. */
+export type Wishes = {
+  /** Context length in tokens. */
+  context_length: number | null,
+  /** Layers on the GPU. */
+  n_gpu_layers: number | null,
+  /** Compute threads. */
+  n_threads: number | null,
+};
+
+/** How a model would run on this machine, and why. */
+export type Plan = {
+  /** `general.architecture`. */
+  architecture: string,
+  /** Quantisation label. */
+  quant: string,
+  /** In one word. */
+  verdict: Verdict,
+  /** In one line: `Runs well: about 17 tokens/s, 8k context`. */
+  headline: Text,
+  /** Layers of the model. */
+  n_layers: number,
+  /** Layers on the GPU, in llama.cpp's counting (the output layer is one more). */
+  n_gpu_layers: number,
+  /** Layers whose experts stay in RAM while the rest is on the GPU. */
+  n_cpu_moe_layers: number,
+  /** Compute threads. */
+  n_threads: number,
+  /** Context length in tokens. */
+  context_length: number,
+  /** Trained context length in tokens. */
+  max_context_length: number,
+  /** Tokens per prompt chunk. */
+  n_batch: number,
+  /** `f16` or `f32`. */
+  kv_type: string,
+  /** One line per part: what, bytes, where, why. */
+  lines: Array<PlanLine>,
+  /** One line per choice: threads, context, …: what and why. */
+  choices: Array<PlanChoice>,
+  /** Bars: the GPU's, if there is one. */
+  gpu_bar: MemoryBar | null,
+  /** Bars: RAM's. */
+  ram_bar: MemoryBar,
+  /** Expected speed. */
+  speed: Speed,
+  /** Said when the plan names a GPU but the CPU computes. */
+  cpu_computes: Text | null,
+  /** In plain words. */
+  warnings: Array<Text>,
+  /** The same in llama.cpp's terms. */
+  llama_cpp_command: string,
+};
+
+/** A plan in one word. */
+export type Verdict = "fast" | "runs_well" | "slow" | "tight" | "too_large";
+
+/** One part of a plan. */
+export type PlanLine = {
+  /** Kind of part. */
+  part: Part,
+  /** What it is. */
+  what: Text,
+  /** Its size. */
+  bytes: number,
+  /** Where it lives. */
+  place: Place,
+  /** Why there. */
+  why: Text,
+};
+
+/** One choice of a plan that is not a place. */
+export type PlanChoice = {
+  /** What was chosen, with its value: `2 threads`. */
+  what: Text,
+  /** Why. */
+  why: Text,
+};
+
+/** Kind of part of a model in memory. */
+export type Part = "attention" | "experts" | "embeddings" | "head" | "kv" | "buffers";
+
+/** Where a part lives. */
+export type Place = { "type": "gpu",
+  /** NVML index. */
+  index: number, } | { "type": "ram"
+};
+
+/** One memory, its capacity and what lies in it. */
+export type MemoryBar = {
+  /** Installed. */
+  capacity_bytes: number,
+  /** Held by other programs. */
+  others_bytes: number,
+  /** What the plan puts here, in ribbon order (from the seam outwards). */
+  parts: Array<BarPart>,
+  /** Short of this much, if it does not fit. */
+  shortfall_bytes: number,
+};
+
+/** One part in a bar. */
+export type BarPart = {
+  /** Kind of part. */
+  part: Part,
+  /** Its size. */
+  bytes: number,
+};
+
+/** Expected speed, tokens per second. */
+export type Speed = {
+  /** Generation, likely. */
+  generation_tokens_per_s: number,
+  /** Generation, lower end. */
+  generation_low_tokens_per_s: number,
+  /** Generation, upper end. */
+  generation_high_tokens_per_s: number,
+  /** Prompt, likely. */
+  prompt_tokens_per_s: number,
+};
+
+/** What is loaded. */
+export type RuntimeState = { "type": "empty" } | { "type": "loading",
+  /** Library model. */
+  model_id: string,
+  /** 0 to 1. */
+  progress: number, } | { "type": "ready",
+  /** Library model. */
+  model_id: string,
+  /** How it runs. */
+  plan: Plan,
+  /** Milliseconds the load took. */
+  load_ms: number, } | { "type": "failed",
+  /** Library model. */
+  model_id: string,
+  /** Why. */
+  failure: Failure,
+};
+
+/** Asks for a model to be loaded. */
+export type LoadRequest = {
+  /** Library model. */
+  model_id: string,
+  /** Constraints. */
+  wishes: Wishes,
+};
+
+/** What a load reports. */
+export type LoadEvent = { "type": "progress",
+  /** 0 to 1. */
+  progress: number, } | { "type": "ready",
+  /** How it runs. */
+  plan: Plan,
+  /** Milliseconds the load took. */
+  load_ms: number, } | { "type": "failed",
+  /** Why. */
+  failure: Failure,
+};
+
+/** A chat, as a list shows it. */
+export type ChatSummary = {
+  /** Identifier. */
+  id: number,
+  /** First words, or what the person wrote. */
+  title: string,
+  /** Last change. */
+  updated_at_ms: number,
+  /** Messages in the tree. */
+  n_messages: number,
+};
+
+/** A chat with all its messages: a tree, of which one path is shown. */
+export type Chat = {
+  /** Summary. */
+  summary: ChatSummary,
+  /** Every message, in order of creation. */
+  messages: Array<Message>,
+  /** Last message of the path that is shown. */
+  leaf: number | null,
+};
+
+/** One message. */
+export type Message = {
+  /** Identifier. */
+  id: number,
+  /** The message it follows. */
+  parent: number | null,
+  /** Who speaks. */
+  role: Role,
+  /** What is said. */
+  text: string,
+  /** What was thought before, if the model shows it. */
+  reasoning: string,
+  /** When it was written. */
+  created_at_ms: number,
+  /** Name of the model that wrote it. */
+  model: string | null,
+  /** How it ended; absent while it is written (or when the app died in mid-answer). */
+  end: EndReason | null,
+  /** What it cost. */
+  stats: GenerationStats | null,
+};
+
+/** Who speaks. */
+export type Role = "system" | "user" | "assistant";
+
+/** How an answer ended. */
+export type EndReason = "complete" | "stopped" | "length" | "context_full" | "failed";
+
+/** What an answer cost. */
+export type GenerationStats = {
+  /** Tokens of the prompt. */
+  n_prompt_tokens: number,
+  /** Prompt tokens taken from the cache. */
+  n_reused_tokens: number,
+  /** Tokens generated. */
+  n_generated_tokens: number,
+  /** Time for the new prompt tokens. */
+  prompt_ms: number,
+  /** Time for the generated tokens. */
+  generation_ms: number,
+  /** New prompt tokens per second. */
+  prompt_tokens_per_s: number,
+  /** Generated tokens per second. */
+  generation_tokens_per_s: number,
+  /** From the request to the first token. */
+  first_token_ms: number,
+};
+
+/** Asks for an answer. */
+export type SendRequest = {
+  /** Chat to go on with; absent: a new one. */
+  chat_id: number | null,
+  /** Message that the new one follows; absent: the chat's leaf. A user message here with empty `text` is answered anew. */
+  parent: number | null,
+  /** What the person says. */
+  text: string,
+};
+
+/** Asks for a chat's new title. */
+export type RenameRequest = {
+  /** Chat. */
+  chat_id: number,
+  /** New title. */
+  title: string,
+};
+
+/** Asks for another path of a chat to be shown. */
+export type LeafRequest = {
+  /** Chat. */
+  chat_id: number,
+  /** Message whose path is to be shown, down to its newest leaf. */
+  message_id: number,
+};
+
+/** What an answer reports while it is written: the one enum of all three carriers (window, HTTP, terminal). */
+export type ChatEvent = { "type": "started",
+  /** Chat. */
+  chat: ChatSummary,
+  /** The person's message. */
+  user: Message,
+  /** The answer, empty still. */
+  assistant: Message, } | { "type": "prompt",
+  /** Tokens done, reused ones included. */
+  n_done: number,
+  /** Tokens in all. */
+  n_total: number,
+  /** Tokens taken from the cache. */
+  n_reused: number, } | { "type": "delta",
+  /** Whole characters. */
+  text: string, } | { "type": "reasoning",
+  /** Whole characters. */
+  text: string, } | { "type": "stats",
+  /** Figures. */
+  stats: GenerationStats, } | { "type": "done",
+  /** As it was stored. */
+  message: Message, } | { "type": "failed",
+  /** As it was stored, if it was. */
+  message: Message | null,
+  /** Why. */
+  failure: Failure,
+};
+
+/** What the window needs at start. */
+export type AppInfo = {
+  /** Version of the app. */
+  version: string,
+  /** Settings. */
+  settings: Settings,
+  /** Hub in use. */
+  hub_url: string,
+  /** Where data lies. */
+  data_dir: string,
+  /** Where models lie. */
+  models_dir: string,
+  /** The machine. */
+  hardware: Hardware,
+  /** What is loaded. */
+  runtime: RuntimeState,
+  /** Problems found at start that do not keep the app from running (a full disk, a damaged database set aside). */
+  notices: Array<Failure>,
+};
+
+/** What the app tells the window without being asked. */
+export type AppEvent = { "type": "download",
+  /** The download. */
+  download: Download, } | { "type": "download_gone",
+  /** Its identifier. */
+  id: string, } | { "type": "library",
+  /** All of it. */
+  models: Array<LibraryModel>, } | { "type": "runtime",
+  /** Now. */
+  state: RuntimeState, } | { "type": "gauges",
+  /** Now. */
+  gauges: Gauges,
+};
