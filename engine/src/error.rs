@@ -1,1 +1,145 @@
-//! To come.
+//! What can go wrong between a file and its tokens, as data. Explaining it to a person, in two languages, is the app's business.
+
+use crate::place::Device;
+
+/// Why the engine did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The architecture is not in the registry.
+    #[error("architecture `{architecture}` is not supported")]
+    ArchitectureUnsupported {
+        /// `general.architecture` of the file.
+        architecture: String,
+    },
+    /// The architecture is known, but this file uses a part of it that is not.
+    #[error("architecture `{architecture}` with {feature} is not supported")]
+    FeatureUnsupported {
+        /// `general.architecture` of the file.
+        architecture: String,
+        /// What is not supported.
+        feature: &'static str,
+    },
+    /// A hyperparameter is absent.
+    #[error("the model file lacks the key `{key}`")]
+    KeyMissing {
+        /// Full name of the key.
+        key: String,
+    },
+    /// A hyperparameter makes no sense.
+    #[error("key `{key}` of the model file is {got}, expected {expected}")]
+    KeyInvalid {
+        /// Full name of the key.
+        key: String,
+        /// What would have been right.
+        expected: String,
+        /// What it is.
+        got: String,
+    },
+    /// A weight is absent.
+    #[error("the model file lacks the tensor `{tensor}`")]
+    TensorMissing {
+        /// Its name.
+        tensor: String,
+    },
+    /// A weight has a shape that the hyperparameters do not allow.
+    #[error("tensor `{tensor}` has the shape {got:?}, expected {expected:?}")]
+    TensorShape {
+        /// Its name.
+        tensor: String,
+        /// Row-major shape by the hyperparameters.
+        expected: Vec<u64>,
+        /// Row-major shape in the file.
+        got: Vec<u64>,
+    },
+    /// A weight has a type that the engine does not compute with.
+    #[error("tensor `{tensor}` has the type {tensor_type}, which is not supported")]
+    TensorTypeUnsupported {
+        /// Its name.
+        tensor: String,
+        /// Its type.
+        tensor_type: crate::gguf::TensorType,
+    },
+    /// The placement was made for another model.
+    #[error("the placement has {got} layers, the model {expected}")]
+    PlacementLayers {
+        /// Layers of the model.
+        expected: usize,
+        /// Layers of the placement.
+        got: usize,
+    },
+    /// The placement names a device that this engine does not drive.
+    #[error("device {device} cannot be used: this engine computes on the cpu only")]
+    DeviceUnsupported {
+        /// The device.
+        device: Device,
+    },
+    /// The placement needs more than the plan allows.
+    #[error("caches and buffers need {needed_bytes} bytes on {device}, the plan gives {available_bytes}")]
+    DoesNotFit {
+        /// The device.
+        device: Device,
+        /// What is needed there.
+        needed_bytes: u64,
+        /// What may be used there.
+        available_bytes: u64,
+    },
+    /// The system gave no memory.
+    #[error("no memory for {what}: {bytes} bytes")]
+    OutOfMemory {
+        /// What it was for.
+        what: &'static str,
+        /// How much was asked for.
+        bytes: u64,
+    },
+    /// The context asked for cannot be had.
+    #[error("a context of {asked} tokens is not possible: {expected}")]
+    ContextLength {
+        /// Tokens asked for.
+        asked: usize,
+        /// What is possible.
+        expected: String,
+    },
+    /// The tokens do not fit into the context.
+    #[error("{n_tokens} tokens do not fit into a context of {context_length}: {n_over} too many")]
+    ContextOverflow {
+        /// Tokens given.
+        n_tokens: usize,
+        /// Tokens that fit.
+        context_length: usize,
+        /// Tokens that do not.
+        n_over: usize,
+    },
+    /// Nothing to compute.
+    #[error("no tokens were given")]
+    NoTokens,
+    /// A token that the vocabulary does not have.
+    #[error("token {token} is outside the vocabulary of {n_vocab}")]
+    TokenUnknown {
+        /// The token.
+        token: u32,
+        /// Size of the vocabulary.
+        n_vocab: usize,
+    },
+    /// The model computed something that is no number.
+    #[error("the model computed values that are not numbers (token {token}): its weights are damaged")]
+    LogitsNotFinite {
+        /// First token whose logit is not a number.
+        token: u32,
+    },
+    /// The caller asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+    /// No model is loaded.
+    #[error("no model is loaded")]
+    NotLoaded,
+    /// The engine has a bug; the thread lives on.
+    #[error("the engine failed: {message}")]
+    Panicked {
+        /// What the panic said.
+        message: String,
+    },
+    /// A thread could not be started.
+    #[error("a thread could not be started")]
+    Thread(#[source] std::io::Error),
+}
