@@ -1,1 +1,2 @@
 //! Fixtures for cross-crate and end-to-end tests.
+pub mod nvml;

@@ -1,1 +1,140 @@
-//! To come.
+//! What this machine has: processor, memory, graphics cards, disk; measured, never configured. Reading is cheap enough
+//! for once a second, and no fault of a driver or of the system's files is more than a named state.
+mod cards;
+mod cgroup;
+mod cpu;
+mod memory;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::wire;
+use cards::{Cards, Reopen};
+use memory::{Family, Ram};
+
+/// How to look at the machine.
+#[derive(Clone, Debug, Default)]
+pub struct ProbeOptions {
+    /// NVML library to use instead of the system's: a stand-in for tests, or an unusual place.
+    pub nvml_path: Option<PathBuf>,
+}
+
+/// Looks at the machine; keeps what is dear to open (NVML) and what does not change (the processor).
+pub struct Prober {
+    cpu: wire::Cpu,
+    os: String,
+    senses: Mutex<Senses>,
+}
+
+/// The machine's share of [`wire::Gauges`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct MachineGauges {
+    /// Resident memory of this process and all its descendants; what they share counts once for each.
+    pub ram_app_bytes: u64,
+    /// RAM that programs can still take.
+    pub ram_available_bytes: u64,
+    /// RAM there is for this process.
+    pub ram_total_bytes: u64,
+    /// Cards, with VRAM now.
+    pub gpus: Vec<wire::Gpu>,
+    /// Why there are none.
+    pub gpu_probe: wire::GpuProbe,
+}
+
+struct Senses {
+    system: sysinfo::System,
+    family: Family,
+    cards: Cards,
+}
+
+impl Prober {
+    /// A prober; looks at the processor at once, at everything else when asked.
+    pub fn new(options: ProbeOptions) -> Self {
+        let mut system = sysinfo::System::new();
+        Self {
+            cpu: cpu::probe(&mut system),
+            os: os_name(),
+            senses: Mutex::new(Senses { system, family: Family::default(), cards: Cards::new(options.nvml_path) }),
+        }
+    }
+
+    /// Everything about the machine now; `folder`, which need not exist yet, says which volume is meant.
+    ///
+    /// A driver that was missing or failing is tried again.
+    pub fn hardware(&self, folder: &Path) -> wire::Hardware {
+        let mut senses = self.senses();
+        let ram = Ram::read(&mut senses.system);
+        let (gpus, gpu_probe) = senses.cards.read(Reopen::Always);
+        wire::Hardware {
+            cpu: self.cpu.clone(),
+            ram_total_bytes: ram.total_bytes,
+            ram_available_bytes: ram.available_bytes,
+            gpus,
+            gpu_probe,
+            disk: disk(folder),
+            os: self.os.clone(),
+        }
+    }
+
+    /// What moves from second to second.
+    pub fn gauges(&self) -> MachineGauges {
+        let mut senses = self.senses();
+        let Senses { system, family, cards } = &mut *senses;
+        let ram = Ram::read(system);
+        let (gpus, gpu_probe) = cards.read(Reopen::AfterFault);
+        MachineGauges {
+            ram_app_bytes: family.resident_bytes(system),
+            ram_available_bytes: ram.available_bytes,
+            ram_total_bytes: ram.total_bytes,
+            gpus,
+            gpu_probe,
+        }
+    }
+
+    /// A panic while measuring leaves nothing half-changed that the next reading does not replace.
+    fn senses(&self) -> MutexGuard<'_, Senses> {
+        self.senses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Size and free space of the volume that holds `folder`, or will once it is made; zeros where the system does not say.
+pub fn disk(folder: &Path) -> wire::Disk {
+    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
+    let existing = absolute.ancestors().find(|path| path.exists()).unwrap_or(&absolute);
+    wire::Disk {
+        path: folder.display().to_string(),
+        total_bytes: fs4::total_space(existing).unwrap_or(0),
+        free_bytes: fs4::available_space(existing).unwrap_or(0),
+    }
+}
+
+fn os_name() -> String {
+    sysinfo::System::long_os_version().unwrap_or_else(|| std::env::consts::OS.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_to_come_is_measured_by_its_volume() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = disk(&dir.path().join("not").join("there yet"));
+        assert!(disk.total_bytes > 0);
+        assert!(disk.free_bytes <= disk.total_bytes);
+    }
+
+    #[test]
+    fn this_machine_has_cores_and_memory_and_the_gauges_agree() {
+        let prober = Prober::new(ProbeOptions { nvml_path: Some("/nowhere/libnvidia-ml.so.1".into()) });
+        let hardware = prober.hardware(Path::new("."));
+        assert!(hardware.cpu.n_allowed_cores >= 1);
+        assert!(hardware.cpu.n_logical_cores >= hardware.cpu.n_physical_cores);
+        assert!((1..=hardware.cpu.n_physical_cores).contains(&hardware.cpu.n_performance_cores));
+        assert!(hardware.ram_available_bytes <= hardware.ram_total_bytes && hardware.ram_total_bytes > 0);
+        assert_eq!(hardware.gpu_probe, wire::GpuProbe::NoDriver);
+        let gauges = prober.gauges();
+        assert_eq!(gauges.ram_total_bytes, hardware.ram_total_bytes);
+        assert!(gauges.ram_app_bytes > 0);
+    }
+}
