@@ -1,7 +1,8 @@
 //! Tandem without a window. Modules in layers, lowest first: a module uses only those above it in this list.
+pub mod wire;
+
 pub mod error;
 pub mod paths;
-pub mod wire;
 
 pub mod hardware;
 pub mod hub;

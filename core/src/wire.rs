@@ -16,6 +16,13 @@ pub struct Text {
     pub zh: String,
 }
 
+impl Text {
+    /// The same sentence twice: `Text::new("the disk is full", "磁盘已满")`.
+    pub fn new(en: impl Into<String>, zh: impl Into<String>) -> Self {
+        Self { en: en.into(), zh: zh.into() }
+    }
+}
+
 /// What went wrong, for a person: what happened and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct Failure {
@@ -25,6 +32,13 @@ pub struct Failure {
     pub message: Text,
     /// What to do about it.
     pub hint: Text,
+}
+
+impl Failure {
+    /// Puts the three together.
+    pub fn new(code: ErrorCode, message: Text, hint: Text) -> Self {
+        Self { code, message, hint }
+    }
 }
 
 /// Kinds of failure that a program may tell apart.
