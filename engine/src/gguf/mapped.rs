@@ -1,0 +1,79 @@
+//! A model's files mapped into memory: header read, every tensor's bytes at hand without a copy.
+
+use std::fs::File;
+use std::path::Path;
+
+use memmap2::Mmap;
+
+use super::error::GgufError;
+use super::facts::{ModelFacts, Prefix, TensorFacts};
+use super::shards::{self, ShardName};
+
+/// All files of a model, mapped read-only.
+#[derive(Debug)]
+pub struct MappedModel {
+    /// What the headers say.
+    pub facts: ModelFacts,
+    maps: Vec<Mmap>,
+}
+
+impl MappedModel {
+    /// Maps a file, and all others if the model comes in several; any of them may be named.
+    pub fn open(path: &Path) -> Result<Self, GgufError> {
+        let name = file_name(path);
+        let names = match ShardName::parse(&name) {
+            Some(shard) => shard.all().collect(),
+            None => vec![name],
+        };
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let missing: Vec<String> = names.iter().filter(|name| !folder.join(name).exists()).cloned().collect();
+        if names.len() > 1 && !missing.is_empty() {
+            return Err(GgufError::MissingShards { missing, count: names.len() as u32 });
+        }
+        let is_alone = names.len() == 1;
+        let mut headers = Vec::new();
+        let mut maps = Vec::new();
+        for name in names {
+            let (facts, map) = open_one(&folder.join(&name)).map_err(|source| match source {
+                GgufError::Io { .. } | GgufError::NotAFile { .. } => source,
+                _ if is_alone => source,
+                _ => GgufError::InShard { file: name.clone(), source: Box::new(source) },
+            })?;
+            headers.push((name, facts));
+            maps.push(map);
+        }
+        Ok(Self { facts: shards::merge(headers)?, maps })
+    }
+
+    /// The bytes of a tensor of this model.
+    ///
+    /// tensor   one of `self.facts.tensors`
+    /// Errors   none; panics if the tensor is of another model and lies outside this one's files
+    /// Cost     none; the first touch of a page reads it from disk
+    pub fn tensor_bytes(&self, tensor: &TensorFacts) -> &[u8] {
+        let start = tensor.offset_bytes as usize;
+        &self.maps[tensor.file][start..start + tensor.n_bytes as usize]
+    }
+}
+
+fn open_one(path: &Path) -> Result<(ModelFacts, Mmap), GgufError> {
+    let io = |source| GgufError::Io { path: path.to_owned(), source };
+    // Before opening: to open a pipe would wait for a writer.
+    if !path.metadata().map_err(io)?.is_file() {
+        return Err(GgufError::NotAFile { path: path.to_owned() });
+    }
+    let file = File::open(path).map_err(io)?;
+    // SAFETY: the map is read-only and private to this struct. Another process that shortens the file while it is mapped
+    // can make a read fault; model files are written once, under another name, and only then renamed to theirs.
+    let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+    match ModelFacts::from_prefix(&map, map.len() as u64)? {
+        Prefix::Complete(facts) => Ok((facts.with_file_name(&file_name(path)), map)),
+        Prefix::NeedMore { at_least_bytes } => {
+            Err(GgufError::Truncated { what: "its header", needed_bytes: at_least_bytes, file_bytes: map.len() as u64 })
+        }
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
