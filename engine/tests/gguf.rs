@@ -94,6 +94,6 @@ fn shard(number: u32) -> String {
 
 fn write_shards(folder: &Path) {
     for (i, part) in small().split(3).iter().enumerate() {
-        part.write(&folder.join(shard(i as u32 + 1))).unwrap();
+        part.write(&folder.join(shard(i as u32 + 1))).expect("a temporary folder takes files");
     }
 }
