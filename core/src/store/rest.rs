@@ -1,0 +1,77 @@
+//! The small tables: settings, library models and measured speeds.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::{Store, StoreError, now_ms};
+use crate::wire::{GenerationStats, LibraryModel, Settings};
+
+/// A library model as it is kept: what was read from the file, and the file's state when it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredModel {
+    /// Size, time and reader; when it differs the file is read again.
+    pub stamp: String,
+    /// What was read.
+    pub model: LibraryModel,
+}
+
+impl Store {
+    /// The settings; defaults where nothing was chosen, or where what was kept cannot be read.
+    pub fn settings(&self) -> Result<Settings, StoreError> {
+        let sql = "SELECT value FROM settings WHERE name = 'app'";
+        let kept: Option<String> = self.lock().query_row(sql, [], |row| row.get(0)).optional()?;
+        Ok(kept.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default())
+    }
+
+    /// Keeps the settings.
+    pub fn set_settings(&self, settings: &Settings) -> Result<(), StoreError> {
+        let sql = "INSERT INTO settings (name, value) VALUES ('app', ?1)
+                   ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+        self.lock().execute(sql, [serde_json::to_string(settings)?])?;
+        Ok(())
+    }
+
+    /// All library models, in the order they were added. Entries that cannot be read are left out, and kept.
+    pub fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
+        let connection = self.lock();
+        let mut statement = connection.prepare_cached("SELECT stamp, model FROM models ORDER BY rowid")?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+        let mut models = Vec::new();
+        for row in rows {
+            let (stamp, json) = row?;
+            match serde_json::from_str(&json) {
+                Ok(model) => models.push(StoredModel { stamp, model }),
+                Err(error) => tracing::warn!(%error, "a library entry cannot be read"),
+            }
+        }
+        Ok(models)
+    }
+
+    /// Adds or replaces a library model.
+    pub fn put_model(&self, entry: &StoredModel) -> Result<(), StoreError> {
+        let sql = "INSERT INTO models (id, path, stamp, model) VALUES (?1, ?2, ?3, ?4)
+                   ON CONFLICT (id) DO UPDATE SET path = excluded.path, stamp = excluded.stamp, model = excluded.model";
+        let model = &entry.model;
+        self.lock().execute(sql, params![model.id, model.path, entry.stamp, serde_json::to_string(model)?])?;
+        Ok(())
+    }
+
+    /// Forgets a library model; its file is not touched.
+    pub fn remove_model(&self, id: &str) -> Result<(), StoreError> {
+        self.lock().execute("DELETE FROM models WHERE id = ?1", [id])?;
+        Ok(())
+    }
+
+    /// Keeps what an answer of this model cost on this machine.
+    pub fn add_measurement(&self, model_id: &str, stats: &GenerationStats) -> Result<(), StoreError> {
+        let sql = "INSERT INTO measurements (model_id, at_ms, stats) VALUES (?1, ?2, ?3)";
+        self.lock().execute(sql, params![model_id, now_ms(), serde_json::to_string(stats)?])?;
+        Ok(())
+    }
+
+    /// What the last answer of this model cost.
+    pub fn last_measurement(&self, model_id: &str) -> Result<Option<GenerationStats>, StoreError> {
+        let sql = "SELECT stats FROM measurements WHERE model_id = ?1 ORDER BY id DESC LIMIT 1";
+        let json: Option<String> = self.lock().query_row(sql, [model_id], |row| row.get(0)).optional()?;
+        Ok(json.and_then(|json| serde_json::from_str(&json).ok()))
+    }
+}
