@@ -1,2 +1,3 @@
 //! Fixtures for cross-crate and end-to-end tests.
+pub mod hub;
 pub mod nvml;
