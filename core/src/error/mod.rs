@@ -3,6 +3,10 @@
 //! Each error enum of this crate implements [`Explain`] where it is declared. Here are the trait, the explanation of
 //! file errors that all share, and the explanations of the engine's errors: the engine has no words for people.
 
+mod engine;
+
+pub use engine::{cancelled, context_full};
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
