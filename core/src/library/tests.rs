@@ -1,0 +1,163 @@
+//! The library against real files in folders with any name.
+
+use std::fs;
+
+use tandem_engine::gguf::{TensorType, Writer};
+
+use super::*;
+
+struct Fixture {
+    root: tempfile::TempDir,
+    models_dir: PathBuf,
+    store: Arc<Store>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let models_dir = root.path().join("模型 é ✓");
+        fs::create_dir(&models_dir).unwrap();
+        let store = Arc::new(Store::open(&root.path().join("tandem.db")).unwrap().store);
+        Self { root, models_dir, store }
+    }
+
+    fn open(&self) -> Library {
+        let trash = Trash::Folder(self.root.path().join("trash"));
+        Library::open(self.store.clone(), &self.models_dir, trash, Box::new(|_| ())).unwrap()
+    }
+
+    fn write(&self, path: &str, writer: &Writer) -> PathBuf {
+        let path = self.root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, writer.to_bytes().unwrap()).unwrap();
+        path
+    }
+
+    fn write_own(&self, path: &str, writer: &Writer) -> PathBuf {
+        self.write(&format!("模型 é ✓/{path}"), writer)
+    }
+}
+
+fn llama() -> Writer {
+    Writer::new("llama")
+        .meta("general.name", "Tiny")
+        .meta("llama.block_count", 1_u32)
+        .meta("llama.context_length", 256_u32)
+        .meta("tokenizer.ggml.model", "gpt2")
+        .meta("tokenizer.ggml.pre", "smollm")
+        .tensor_absent("blk.0.attn_q.weight", &[32, 64], TensorType::Q8_0)
+}
+
+fn file(sha256: Option<&str>) -> RepoFile {
+    RepoFile {
+        repo: "p/r".into(),
+        commit: "c".into(),
+        path: "tiny.gguf".into(),
+        size_bytes: 1,
+        sha256: sha256.map(str::to_owned),
+    }
+}
+
+#[test]
+fn a_file_is_taken_in_where_it_lies_and_shown_once() {
+    let fixture = Fixture::new();
+    let path = fixture.write("elsewhere/张/tiny-Q8_0.gguf", &llama());
+    let library = fixture.open();
+    let model = library.add(&path).unwrap();
+    assert_eq!((model.name.as_str(), model.quant.as_str(), model.n_params), ("Tiny", "Q8_0", 32 * 64));
+    assert_eq!((model.context_length, model.integrity), (256, Integrity::Unverified));
+    assert_eq!(library.add(&path.parent().unwrap().join("../张/tiny-Q8_0.gguf")).unwrap().id, model.id);
+    #[cfg(unix)]
+    {
+        let link = fixture.root.path().join("link.gguf");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(library.add(&link).unwrap().id, model.id);
+    }
+    assert_eq!(library.list().len(), 1);
+    drop(library);
+    assert_eq!(fixture.open().list()[0].id, model.id, "after a restart");
+}
+
+#[test]
+fn what_is_no_model_is_refused_and_what_cannot_chat_is_listed() {
+    let fixture = Fixture::new();
+    let library = fixture.open();
+    let page = fixture.root.path().join("page.gguf");
+    fs::write(&page, "<!DOCTYPE html>").unwrap();
+    assert_eq!(library.add(&page).unwrap_err().explain().code, ErrorCode::NotGguf);
+    assert_eq!(library.add(Path::new("/nowhere/x.gguf")).unwrap_err().explain().code, ErrorCode::NotFound);
+    assert!(library.list().is_empty());
+
+    let cases = [
+        ("mmproj.gguf", Writer::new("clip").tensor_f32("v.x", &[1], &[0.0]), ErrorCode::NotAChatModel),
+        ("new.gguf", Writer::new("llama99").tensor_f32("x", &[1], &[0.0]), ErrorCode::UnknownArchitecture),
+    ];
+    for (name, writer, code) in cases {
+        let model = library.add(&fixture.write(name, &writer)).unwrap();
+        assert_eq!(model.refusal.unwrap().code, code, "{name}");
+    }
+    assert_eq!(library.list().len(), 2);
+}
+
+#[test]
+fn the_models_folder_is_scanned_at_start() {
+    let fixture = Fixture::new();
+    fixture.write_own("publisher/repo/sub/tiny.gguf", &llama());
+    fixture.write_own("publisher/repo/.hidden/tiny.gguf", &llama());
+    fs::write(fixture.models_dir.join("half.gguf"), b"GGUF").unwrap();
+    fs::write(fixture.models_dir.join("big.gguf.part"), b"GGUF").unwrap();
+    let names: Vec<String> = fixture.open().list().into_iter().map(|model| model.path).collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    assert!(names[0].ends_with("sub/tiny.gguf"));
+}
+
+#[test]
+fn a_missing_file_is_said_and_its_return_seen() {
+    let fixture = Fixture::new();
+    let path = fixture.write_own("p/r/tiny.gguf", &llama());
+    let id = fixture.open().add_download(&path, &file(Some("ab"))).unwrap().id;
+    let away = fixture.root.path().join("away");
+    fs::rename(&path, &away).unwrap();
+    let library = fixture.open();
+    assert_eq!(library.get(&id).unwrap().refusal.unwrap().code, ErrorCode::ModelMissing);
+    assert!(library.find(&file(Some("ab"))).is_none());
+    fs::rename(&away, &path).unwrap();
+    library.rescan();
+    let model = library.get(&id).unwrap();
+    assert_eq!((model.refusal, model.integrity), (None, Integrity::Verified));
+}
+
+#[test]
+fn only_a_compared_download_is_verified_and_a_changed_file_no_longer() {
+    let fixture = Fixture::new();
+    let path = fixture.write_own("p/r/tiny.gguf", &llama());
+    let library = fixture.open();
+    assert_eq!(library.add_download(&path, &file(None)).unwrap().integrity, Integrity::Unverified);
+    let model = library.add_download(&path, &file(Some("ab"))).unwrap();
+    assert_eq!(model.integrity, Integrity::Verified);
+    assert_eq!(library.find(&file(Some("ab"))).unwrap().id, model.id);
+    assert!(library.find(&file(Some("cd"))).is_none());
+    assert_eq!(library.add(&path).unwrap().integrity, Integrity::Verified, "seen again, unchanged");
+
+    fs::write(&path, llama().meta("general.tags", "longer").to_bytes().unwrap()).unwrap();
+    library.rescan();
+    let changed = library.get(&model.id).unwrap();
+    assert_eq!((changed.integrity, changed.source), (Integrity::Unverified, None));
+}
+
+#[test]
+fn removing_moves_own_files_to_the_trash_and_leaves_others() {
+    let fixture = Fixture::new();
+    let own = fixture.write_own("p/r/tiny.gguf", &llama());
+    let other = fixture.write("elsewhere/tiny.gguf", &llama());
+    let library = fixture.open();
+    for path in [&own, &other] {
+        let id = library.add(path).unwrap().id;
+        library.remove(&id).unwrap();
+        assert!(matches!(library.remove(&id), Err(LibraryError::Unknown { .. })));
+    }
+    assert!(!own.exists() && other.exists());
+    assert!(fixture.root.path().join("trash/tiny.gguf").is_file());
+    assert_eq!(fs::read_dir(&fixture.models_dir).unwrap().count(), 0, "no empty folders are left");
+    assert!(fixture.open().list().is_empty());
+}
