@@ -1,0 +1,191 @@
+//! Which version of a model to take on this machine: the best quality that still runs at a good pace, and what the
+//! neighbours would cost.
+use std::cmp::Ordering;
+
+use super::quality::{self, Loss};
+use super::words::{about, size};
+use crate::wire::{Plan, Text, Verdict};
+
+/// Where a model is fast, the version is taken whose loss nobody can tell; where it is not, one whose loss few notice
+/// and that is quicker for it: divergences up to these count as equal, and the smaller file wins.
+const GOOD_ENOUGH_IF_FAST: f64 = 0.006;
+const GOOD_ENOUGH: f64 = 0.03;
+
+/// The pace at which people read, tokens per second: slower than that, quality gives way to speed.
+const READING_PACE: f64 = 5.0;
+
+/// A version that could be taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// Quantisation label.
+    pub quant: &'a str,
+    /// Size of its files.
+    pub size_bytes: u64,
+    /// Its plan, if there is one.
+    pub plan: Option<&'a Plan>,
+}
+
+/// A choice among versions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pick {
+    /// Index of the version to take, if any runs.
+    pub index: Option<usize>,
+    /// Why that one, and what the next better and next smaller would cost.
+    pub reason: Text,
+}
+
+/// Picks a version; the order of `versions` does not matter.
+pub fn pick(versions: &[Candidate<'_>]) -> Pick {
+    let ranked = versions.iter().enumerate().filter_map(|(index, version)| Some((index, Rank::of(version)?)));
+    match ranked.min_by(|(_, a), (_, b)| a.compare(b)) {
+        Some((index, _)) => Pick { index: Some(index), reason: reason(versions, index) },
+        None => Pick { index: None, reason: nothing_runs(versions) },
+    }
+}
+
+/// What a verdict means for a choice.
+#[derive(Clone, Copy, Debug)]
+enum Pace {
+    Fast,
+    Readable,
+    Slow,
+    Tight,
+}
+
+impl Pace {
+    fn of(plan: &Plan) -> Option<Self> {
+        match plan.verdict {
+            Verdict::Fast => Some(Self::Fast),
+            Verdict::RunsWell => Some(Self::Readable),
+            Verdict::Slow if plan.speed.generation_tokens_per_s >= READING_PACE => Some(Self::Readable),
+            Verdict::Slow => Some(Self::Slow),
+            Verdict::Tight => Some(Self::Tight),
+            Verdict::TooLarge => None,
+        }
+    }
+}
+
+/// The lower, the better.
+#[derive(Clone, Copy, Debug)]
+struct Rank {
+    tier: u8,
+    divergence: f64,
+    size_bytes: u64,
+}
+
+impl Rank {
+    fn of(version: &Candidate<'_>) -> Option<Self> {
+        let plan = version.plan?;
+        let divergence = quality::divergence(version.quant);
+        let pace = Pace::of(plan)?;
+        let tier = match (pace, quality::loss(divergence)) {
+            (Pace::Fast, Loss::None | Loss::Small) => 0,
+            (Pace::Readable, Loss::None | Loss::Small) => 1,
+            (Pace::Fast | Pace::Readable, Loss::Noticeable) => 2,
+            (Pace::Slow, Loss::None | Loss::Small) => 3,
+            (Pace::Slow, Loss::Noticeable) => 4,
+            (Pace::Fast | Pace::Readable, Loss::Strong) => 5,
+            (Pace::Slow, Loss::Strong) => 6,
+            (Pace::Tight, _) => 7,
+        };
+        let enough = match pace {
+            Pace::Fast => GOOD_ENOUGH_IF_FAST,
+            Pace::Readable | Pace::Slow => GOOD_ENOUGH,
+            // Memory is short: the smallest is the best.
+            Pace::Tight => f64::INFINITY,
+        };
+        let divergence = divergence.unwrap_or(f64::MAX).max(enough);
+        Some(Self { tier, divergence, size_bytes: version.size_bytes })
+    }
+
+    fn compare(&self, other: &Self) -> Ordering {
+        let by_quality = self.divergence.total_cmp(&other.divergence);
+        self.tier.cmp(&other.tier).then(by_quality).then(self.size_bytes.cmp(&other.size_bytes))
+    }
+}
+
+fn reason(versions: &[Candidate<'_>], picked: usize) -> Text {
+    let own = &versions[picked];
+    let mut sentences = vec![match versions.len() {
+        1 => Text::new(format!("{} is the only version.", own.quant), format!("只有 {} 这一个版本。", own.quant)),
+        _ => Text::new(format!("{} is the best version here.", own.quant), format!("{} 最适合本机。", own.quant)),
+    }];
+    let divergence = |version: &Candidate<'_>| quality::divergence(version.quant).unwrap_or(f64::MAX);
+    let is_better =
+        |version: &&Candidate<'_>| divergence(version) < divergence(own) && version.size_bytes > own.size_bytes;
+    let is_smaller = |version: &&Candidate<'_>| version.size_bytes < own.size_bytes;
+    let better = versions.iter().filter(is_better).min_by_key(|version| version.size_bytes);
+    let smaller = versions.iter().filter(is_smaller).max_by_key(|version| version.size_bytes);
+    sentences.extend(better.map(|better| against_better(own, better)));
+    sentences.extend(smaller.map(|smaller| against_smaller(own, smaller)));
+    Text {
+        en: sentences.iter().map(|text| text.en.as_str()).collect::<Vec<_>>().join(" "),
+        zh: sentences.iter().map(|text| text.zh.as_str()).collect(),
+    }
+}
+
+fn against_better(own: &Candidate<'_>, better: &Candidate<'_>) -> Text {
+    let quant = better.quant;
+    let Some(plan) = better.plan else {
+        return Text::new(format!("{quant} does not run here."), format!("{quant} 无法在本机运行。"));
+    };
+    let short = plan.ram_bar.shortfall_bytes;
+    if short > 0 {
+        let short = size(short);
+        return Text::new(format!("{quant} is {short} short of memory."), format!("{quant} 还差 {short} 内存。"));
+    }
+    let more = size(better.size_bytes - own.size_bytes);
+    let (gain_en, gain_zh) = match quality::loss(quality::divergence(own.quant)) {
+        Loss::None => ("nobody can tell", "难以察觉的提升"),
+        Loss::Small => ("few people notice", "很难察觉的提升"),
+        Loss::Noticeable | Loss::Strong => ("you may notice", "可以察觉的提升"),
+    };
+    match slower(own, plan) {
+        Some((en, zh)) => Text::new(
+            format!("{quant} takes {more} more and is {en} slower, for a gain {gain_en}."),
+            format!("{quant} 多占 {more}，每秒慢 {zh}，换来{gain_zh}。"),
+        ),
+        None => Text::new(
+            format!("{quant} takes {more} more, for a gain {gain_en}."),
+            format!("{quant} 多占 {more}，换来{gain_zh}。"),
+        ),
+    }
+}
+
+fn against_smaller(own: &Candidate<'_>, smaller: &Candidate<'_>) -> Text {
+    let quant = smaller.quant;
+    let saved = size(own.size_bytes - smaller.size_bytes);
+    let loses = quality::loss(quality::divergence(smaller.quant)) > quality::loss(quality::divergence(own.quant));
+    let (loss_en, loss_zh) = if loses {
+        (", at a loss in quality", "，但质量有所下降")
+    } else {
+        (", at nearly the same quality", "，质量几乎相同")
+    };
+    Text::new(format!("{quant} saves {saved}{loss_en}."), format!("{quant} 省 {saved}{loss_zh}。"))
+}
+
+/// The whole tokens per second that the other version is slower, if that is one or more.
+fn slower(own: &Candidate<'_>, other: &Plan) -> Option<(String, String)> {
+    let difference = own.plan?.speed.generation_tokens_per_s - other.speed.generation_tokens_per_s;
+    (difference >= 0.5).then(|| about(difference))
+}
+
+fn nothing_runs(versions: &[Candidate<'_>]) -> Text {
+    let Some(smallest) = versions.iter().min_by_key(|version| version.size_bytes) else {
+        return Text::new("There is no version to choose from.", "没有可选的版本。");
+    };
+    let quant = smallest.quant;
+    match smallest.plan.map(|plan| plan.ram_bar.shortfall_bytes).filter(|short| *short > 0) {
+        Some(short) => {
+            let short = size(short);
+            Text::new(
+                format!("No version runs here: even the smallest, {quant}, is {short} short of memory."),
+                format!("没有可在本机运行的版本：最小的 {quant} 也还差 {short} 内存。"),
+            )
+        }
+        None => Text::new(
+            format!("No version runs here at a usable speed, not even the smallest, {quant}."),
+            format!("没有版本能在本机以可用的速度运行，最小的 {quant} 也不行。"),
+        ),
+    }
+}

@@ -1,0 +1,207 @@
+//! What a model weighs, part by part, added up from its tensor table.
+use tandem_engine::gguf::{ModelFacts, TensorFacts};
+
+use super::kv::LayerKv;
+use super::refusal::PlanRefusal;
+
+/// A model's parts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Sizes {
+    pub(super) layers: Vec<Layer>,
+    /// Token embeddings: one row is read per token.
+    pub(super) embeddings_bytes: u64,
+    /// Output head and what else lies outside the layers; without a head of its own, the embeddings serve.
+    pub(super) head_bytes: u64,
+    pub(super) head_is_tied: bool,
+    /// Experts per layer, and how many of them a token uses.
+    pub(super) n_experts: u32,
+    pub(super) n_experts_used: u32,
+    pub(super) n_vocab: u64,
+    pub(super) max_context: u32,
+    /// f32 values that one token needs between two layers' weights, at the widest place.
+    pub(super) values_per_token: u64,
+}
+
+/// One layer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Layer {
+    /// Attention, norms, router, shared experts, dense feed-forward: what every token needs.
+    pub(super) dense_bytes: u64,
+    pub(super) dense_elems: u64,
+    /// Routed experts.
+    pub(super) experts_bytes: u64,
+    pub(super) experts_elems: u64,
+    pub(super) kv: LayerKv,
+}
+
+impl Sizes {
+    pub(super) fn of(facts: &ModelFacts) -> Result<Self, PlanRefusal> {
+        let n_layers = facts.n_layers()? as usize;
+        let mut sizes = Self {
+            layers: vec![Layer::default(); n_layers],
+            head_is_tied: facts.tensor("output.weight").is_none(),
+            n_experts: facts.arch_u32_or("expert_count", 0)?,
+            n_experts_used: facts.arch_u32_or("expert_used_count", 0)?,
+            max_context: facts.context_length()?,
+            ..Self::default()
+        };
+        for tensor in &facts.tensors {
+            sizes.add(tensor);
+        }
+        if sizes.weights_bytes() == 0 {
+            return Err(PlanRefusal::NoWeights);
+        }
+        let embeddings = facts.tensor("token_embd.weight").map_or(&[][..], |tensor| &tensor.shape);
+        sizes.n_vocab = embeddings.first().copied().unwrap_or(0);
+        let n_embd = embeddings.last().copied().unwrap_or(0);
+        sizes.values_per_token = n_embd.saturating_mul(8).saturating_add(widest(facts, sizes.n_experts_used, n_embd));
+        for (layer, kv) in sizes.layers.iter_mut().zip(LayerKv::of_all(facts)?) {
+            layer.kv = kv;
+        }
+        Ok(sizes)
+    }
+
+    fn add(&mut self, tensor: &TensorFacts) {
+        let layer = layer_of(&tensor.name).and_then(|(i, rest)| Some((self.layers.get_mut(i)?, rest)));
+        match layer {
+            Some((layer, rest)) if is_routed(rest) => {
+                layer.experts_bytes = layer.experts_bytes.saturating_add(tensor.n_bytes);
+                layer.experts_elems = layer.experts_elems.saturating_add(elems(tensor));
+            }
+            Some((layer, _)) => {
+                layer.dense_bytes = layer.dense_bytes.saturating_add(tensor.n_bytes);
+                layer.dense_elems = layer.dense_elems.saturating_add(elems(tensor));
+            }
+            None if matches!(tensor.name.as_str(), "token_embd.weight" | "per_layer_token_embd.weight") => {
+                self.embeddings_bytes = self.embeddings_bytes.saturating_add(tensor.n_bytes);
+            }
+            None => self.head_bytes = self.head_bytes.saturating_add(tensor.n_bytes),
+        }
+    }
+
+    pub(super) fn n_layers(&self) -> u32 {
+        self.layers.len() as u32
+    }
+
+    pub(super) fn has_experts(&self) -> bool {
+        self.experts_bytes() > 0
+    }
+
+    pub(super) fn dense_bytes(&self) -> u64 {
+        sum(self.layers.iter().map(|layer| layer.dense_bytes))
+    }
+
+    pub(super) fn experts_bytes(&self) -> u64 {
+        sum(self.layers.iter().map(|layer| layer.experts_bytes))
+    }
+
+    /// Everything that is read from the file.
+    pub(super) fn weights_bytes(&self) -> u64 {
+        sum([self.dense_bytes(), self.experts_bytes(), self.embeddings_bytes, self.head_bytes])
+    }
+
+    /// What a head on another device than the embeddings takes there: a tied one needs a copy of its own.
+    pub(super) fn moved_head_bytes(&self) -> u64 {
+        self.head_bytes.saturating_add(if self.head_is_tied { self.embeddings_bytes } else { 0 })
+    }
+
+    /// Weights read per generated token.
+    pub(super) fn active_bytes(&self) -> f64 {
+        let always = self.dense_bytes().saturating_add(self.moved_head_bytes());
+        always as f64 + self.experts_bytes() as f64 * self.expert_share()
+    }
+
+    /// Weights multiplied per prompt token; the head only sees the last one.
+    pub(super) fn active_elems(&self) -> f64 {
+        let dense = sum(self.layers.iter().map(|layer| layer.dense_elems));
+        let experts = sum(self.layers.iter().map(|layer| layer.experts_elems));
+        dense as f64 + experts as f64 * self.expert_share()
+    }
+
+    /// Share of the routed experts that one token uses.
+    fn expert_share(&self) -> f64 {
+        match (self.n_experts_used, self.n_experts) {
+            (used, all) if used > 0 && used < all => f64::from(used) / f64::from(all),
+            _ => 1.0,
+        }
+    }
+
+    /// Cache of all layers, in f16.
+    pub(super) fn kv_bytes(&self, context: u32, n_batch: u32) -> u64 {
+        sum(self.layers.iter().map(|layer| layer.kv.bytes(context, n_batch)))
+    }
+
+    pub(super) fn n_layers_with_cache(&self) -> usize {
+        self.layers.iter().filter(|layer| layer.kv.is_cached()).count()
+    }
+}
+
+/// Adds without wrapping: sizes come from a file and may be absurd.
+pub(super) fn sum(bytes: impl IntoIterator<Item = u64>) -> u64 {
+    bytes.into_iter().fold(0, u64::saturating_add)
+}
+
+pub(super) fn elems(tensor: &TensorFacts) -> u64 {
+    tensor.shape.iter().fold(1, |n, dim| n.saturating_mul(*dim))
+}
+
+/// `blk.7.attn_q.weight` to layer 7 and `attn_q.weight`.
+pub(super) fn layer_of(name: &str) -> Option<(usize, &str)> {
+    let (index, rest) = name.strip_prefix("blk.")?.split_once('.')?;
+    Some((index.parse().ok()?, rest))
+}
+
+/// Routed experts: stacked (`ffn_up_exps`, `ffn_up_chexps`), or one tensor each in old files (`ffn_up.3.weight`).
+fn is_routed(rest: &str) -> bool {
+    let mut parts = rest.split('.');
+    let kind = parts.next().unwrap_or_default();
+    let is_numbered = parts.next().is_some_and(|part| part.parse::<u32>().is_ok());
+    kind.starts_with("ffn_") && (kind.ends_with("exps") || is_numbered)
+}
+
+/// The widest feed-forward half of any layer, in f32 values per token: gate and up, for experts also each one's output.
+fn widest(facts: &ModelFacts, n_experts_used: u32, n_embd: u64) -> u64 {
+    let used = u64::from(n_experts_used.max(1));
+    let width = |tensor: &TensorFacts| {
+        let (_, rest) = layer_of(&tensor.name)?;
+        Some(match (rest, tensor.shape.as_slice()) {
+            ("ffn_up.weight", [rows, _]) => rows.saturating_mul(2),
+            ("ffn_up_exps.weight", [_, rows, _]) => rows.saturating_mul(2).saturating_add(n_embd).saturating_mul(used),
+            ("ffn_gate_up_exps.weight", [_, rows, _]) => rows.saturating_add(n_embd).saturating_mul(used),
+            ("attn_q.weight" | "attn_qkv.weight", [rows, _]) => rows.saturating_mul(2),
+            _ => return None,
+        })
+    };
+    facts.tensors.iter().filter_map(width).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routed_experts_are_told_from_shared_ones() {
+        for (name, expected) in [
+            ("ffn_up_exps.weight", true),
+            ("ffn_gate_up_exps.weight", true),
+            ("ffn_down_chexps.weight", true),
+            ("ffn_gate_exps.bias", true),
+            ("ffn_gate.3.weight", true),
+            ("ffn_up_shexp.weight", false),
+            ("ffn_gate_inp.weight", false),
+            ("ffn_up.weight", false),
+            ("attn_q.weight", false),
+            ("", false),
+        ] {
+            assert_eq!(is_routed(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn layers_are_read_from_names() {
+        assert_eq!(layer_of("blk.12.attn_q.weight"), Some((12, "attn_q.weight")));
+        for name in ["output.weight", "blk.x.attn", "blk.", "blk.1", "blk.99999999999999999999.a"] {
+            assert_eq!(layer_of(name), None, "{name}");
+        }
+    }
+}

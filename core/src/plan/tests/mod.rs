@@ -1,0 +1,251 @@
+//! Plans of real-shape headers on machines of all sizes: tables, properties, and a few as people read them.
+mod properties;
+mod shapes;
+mod snapshots;
+
+use super::*;
+use crate::error::Explain;
+use crate::wire::{ErrorCode, Part, Place};
+use shapes::{GIB, LLAMA_1B, LLAMA_8B, QWEN3_30B, QWEN36_35B, SMOLLM2, card, facts, machine};
+
+fn free(facts: &ModelFacts, hardware: &Hardware) -> Plan {
+    plan(facts, hardware, &Wishes::default()).unwrap()
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / GIB as f64
+}
+
+#[test]
+fn synthetic_headers_weigh_what_the_published_files_do() {
+    for (name, shape, quant, published_gb) in [
+        ("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M", 21.3),
+        ("Qwen3.6-35B-A3B", QWEN36_35B, "Q8_0", 37.0),
+        ("Qwen3-30B-A3B", QWEN3_30B, "Q4_K_M", 18.6),
+        ("Llama-3.1-8B", LLAMA_8B, "Q4_K_M", 4.92),
+        ("Llama-3.1-8B", LLAMA_8B, "Q8_0", 8.54),
+    ] {
+        let got_gb = facts(name, shape, quant).file_bytes as f64 / 1e9;
+        let ratio = got_gb / published_gb;
+        assert!((0.95..1.05).contains(&ratio), "{name} {quant}: {got_gb:.1} GB, published {published_gb}");
+    }
+}
+
+#[test]
+fn kv_cache_follows_each_layers_kind() {
+    // Bytes per token in f16, and state per sequence: from the hyperparameters, by hand.
+    for (name, shape, per_token, state) in [
+        ("Qwen3.6-35B-A3B", QWEN36_35B, 20_480, 30 * 4 * (3 * 8192 + 128 * 4096)),
+        ("Qwen3-30B-A3B", QWEN3_30B, 98_304, 0),
+        ("Llama-3.1-8B", LLAMA_8B, 131_072, 0),
+        ("SmolLM2-135M", SMOLLM2, 30 * 2 * 3 * 64 * 2, 0),
+    ] {
+        let plan = free(&facts(name, shape, "Q4_K_M"), &machine(None, 64.0, 60.0));
+        let kv = plan.lines.iter().find(|line| line.part == Part::Kv).unwrap();
+        assert_eq!(kv.bytes, per_token * 8192 + state, "{name}");
+    }
+}
+
+#[test]
+fn dense_parts_go_on_the_card_before_any_expert() {
+    let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
+    for (vram, n_gpu_layers, experts_on_gpu) in
+        [(4.0, 41, 0..=2), (6.0, 41, 3..=7), (8.0, 41, 7..=12), (24.0, 41, 40..=40)]
+    {
+        let plan = free(&facts, &machine(Some(vram), 32.0, 28.0));
+        assert_eq!(plan.n_gpu_layers, n_gpu_layers, "{vram} GB");
+        let experts = plan.n_layers - plan.n_cpu_moe_layers;
+        assert!(experts_on_gpu.contains(&experts), "{vram} GB: experts of {experts} layers on the card");
+    }
+}
+
+#[test]
+fn a_card_too_small_for_all_dense_parts_takes_some_and_no_experts() {
+    let plan = free(&facts("Qwen3-30B-A3B", QWEN3_30B, "Q4_K_M"), &machine(Some(3.0), 32.0, 28.0));
+    assert!((2..49).contains(&plan.n_gpu_layers), "{}", plan.n_gpu_layers);
+    assert!(plan.lines.iter().all(|line| line.part != Part::Experts || line.place == Place::Ram));
+}
+
+#[test]
+fn dense_models_are_split_by_whole_layers() {
+    let facts = facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M");
+    for (vram, expected) in [(2.0, 0..=3), (4.0, 8..=16), (6.0, 20..=28), (8.0, 33..=33), (24.0, 33..=33)] {
+        let plan = free(&facts, &machine(Some(vram), 32.0, 28.0));
+        assert!(expected.contains(&plan.n_gpu_layers), "{vram} GB: {}", plan.n_gpu_layers);
+        assert_eq!(plan.n_cpu_moe_layers, 0);
+    }
+}
+
+#[test]
+fn a_plain_layer_split_lands_where_people_find_it_by_trial() {
+    let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
+    for (vram, expected) in [(6.0, 6..=12), (8.0, 10..=16)] {
+        let wishes = Wishes { n_gpu_layers: Some(41), context_length: Some(4096), ..Wishes::default() };
+        let hardware = machine(Some(vram), 32.0, 28.0);
+        // The whole layers that would fit: all of a layer or none of it.
+        let whole = (1..=41u32).rev().find(|n| {
+            let plan = plan(&facts, &hardware, &Wishes { n_gpu_layers: Some(*n), ..wishes.clone() }).unwrap();
+            plan.n_gpu_layers == *n && plan.n_cpu_moe_layers == 0
+        });
+        assert!(expected.contains(&whole.unwrap()), "{vram} GB: {whole:?}");
+    }
+}
+
+#[test]
+fn the_card_with_most_free_memory_is_taken() {
+    let mut hardware = machine(None, 32.0, 28.0);
+    hardware.gpus = vec![card(0, 24.0, 2.0), card(1, 16.0, 15.0), card(2, 8.0, 7.5)];
+    let plan = free(&facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M"), &hardware);
+    assert!(plan.lines.iter().any(|line| line.place == Place::Gpu { index: 1 }));
+    assert!(plan.lines.iter().all(|line| matches!(line.place, Place::Ram | Place::Gpu { index: 1 })));
+    assert!(plan.llama_cpp_command.contains("-sm none -mg 1"), "{}", plan.llama_cpp_command);
+    assert_eq!(plan.n_gpu_layers, 33);
+}
+
+#[test]
+fn threads_are_the_performance_cores_that_are_allowed() {
+    for (n_physical, n_performance, n_logical, n_allowed, expected) in
+        [(6, 6, 12, 12, 6), (12, 8, 20, 20, 8), (20, 8, 20, 20, 8), (8, 8, 16, 3, 3), (2, 2, 2, 1, 1), (0, 0, 0, 0, 1)]
+    {
+        let mut hardware = machine(None, 16.0, 12.0);
+        let cpu = &mut hardware.cpu;
+        (cpu.n_physical_cores, cpu.n_performance_cores) = (n_physical, n_performance);
+        (cpu.n_logical_cores, cpu.n_allowed_cores) = (n_logical, n_allowed);
+        let plan = free(&facts("SmolLM2-135M", SMOLLM2, "Q4_K_M"), &hardware);
+        assert_eq!(plan.n_threads, expected);
+    }
+}
+
+#[test]
+fn context_shrinks_before_weights_leave_memory_and_a_wish_holds() {
+    let facts = facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M");
+    let weights = gib(facts.file_bytes);
+    let context = |spare: f64, wish: Option<u32>| {
+        let wishes = Wishes { context_length: wish, ..Wishes::default() };
+        plan(&facts, &machine(None, 16.0, weights + spare), &wishes).map(|plan| plan.context_length)
+    };
+    assert_eq!(context(2.0, None).unwrap(), 8192);
+    assert_eq!(context(1.0, None).unwrap(), 4096);
+    assert_eq!(context(0.5, None).unwrap(), 2048);
+    assert_eq!(context(0.2, None).unwrap(), 2048, "partly from disk");
+    assert_eq!(context(0.5, Some(16_384)).unwrap(), 16_384, "a wish may cost speed");
+    assert_eq!(context(2.0, Some(500)).unwrap(), 500);
+}
+
+#[test]
+fn a_wish_that_cannot_be_met_gets_the_nearest_plan_and_a_warning() {
+    let facts = facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M");
+    let hardware = machine(Some(4.0), 16.0, 10.0);
+    for (wishes, check) in [
+        (
+            Wishes { context_length: Some(1 << 20), ..Wishes::default() },
+            (|plan: &Plan| plan.context_length < 131_072 && plan.context_length > 8192) as fn(&Plan) -> bool,
+        ),
+        (Wishes { n_gpu_layers: Some(99), ..Wishes::default() }, |plan| plan.n_gpu_layers < 33),
+        (Wishes { n_threads: Some(64), ..Wishes::default() }, |plan| plan.n_threads == 12),
+        (Wishes { n_threads: Some(0), ..Wishes::default() }, |plan| plan.n_threads == 1),
+    ] {
+        let plan = plan(&facts, &hardware, &wishes).unwrap();
+        assert!(check(&plan), "{wishes:?}: {plan:?}");
+        assert_eq!(plan.warnings.len(), 1, "{wishes:?}: {:?}", plan.warnings);
+    }
+    let wishes = Wishes { n_gpu_layers: Some(0), ..Wishes::default() };
+    let plan = plan(&facts, &hardware, &wishes).unwrap();
+    assert_eq!((plan.n_gpu_layers, plan.gpu_bar, plan.warnings.len()), (0, None, 0));
+}
+
+#[test]
+fn what_the_processor_does_now_sets_verdict_memory_and_speed() {
+    let facts = facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M");
+    let with_card = free(&facts, &machine(Some(24.0), 32.0, 28.0));
+    let without = free(&facts, &machine(None, 32.0, 28.0));
+    assert!(with_card.cpu_computes.is_some() && without.cpu_computes.is_none());
+    assert_eq!(with_card.speed, without.speed);
+    assert_eq!(with_card.verdict, without.verdict);
+    assert_eq!(with_card.ram_bar, without.ram_bar);
+}
+
+#[test]
+fn verdicts_follow_speed_and_room() {
+    for (name, shape, quant, ram, expected) in [
+        ("SmolLM2-135M", SMOLLM2, "Q4_K_M", 8.0, Verdict::Fast),
+        ("Llama-3.2-1B", LLAMA_1B, "Q4_K_M", 8.0, Verdict::Fast),
+        ("Qwen3-30B-A3B", QWEN3_30B, "Q4_K_M", 32.0, Verdict::RunsWell),
+        ("Llama-3.1-8B", LLAMA_8B, "Q4_K_M", 16.0, Verdict::Slow),
+        ("Llama-3.1-8B", LLAMA_8B, "Q4_K_M", 5.6, Verdict::Tight),
+        ("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M", 20.0, Verdict::Tight),
+        ("Llama-3.1-8B", LLAMA_8B, "F16", 8.0, Verdict::TooLarge),
+    ] {
+        let plan = free(&facts(name, shape, quant), &machine(None, ram + 4.0, ram));
+        assert_eq!(plan.verdict, expected, "{name} {quant} with {ram} GB: {}", plan.headline.en);
+    }
+}
+
+#[test]
+fn a_plan_that_only_keeps_the_disk_busy_is_not_loaded() {
+    let plan = free(&facts("Llama-3.1-8B", LLAMA_8B, "F16"), &machine(None, 12.0, 8.0));
+    let failure = check_loadable(&plan).unwrap_err().explain();
+    assert_eq!(failure.code, ErrorCode::OutOfMemory);
+    assert!(failure.message.en.contains("short") && failure.message.zh.contains("还差"), "{failure:?}");
+    let slow = free(&facts("Llama-3.1-8B", LLAMA_8B, "F16"), &machine(None, 32.0, 28.0));
+    assert!(check_loadable(&slow).is_ok());
+}
+
+#[test]
+fn no_room_for_the_cache_is_refused_with_what_is_missing() {
+    let facts = facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M");
+    let refusal = plan(&facts, &machine(None, 8.0, 0.2), &Wishes::default()).unwrap_err();
+    assert!(matches!(refusal, PlanRefusal::NoRoom { context: 2048, missing_bytes: 1.., .. }), "{refusal:?}");
+    let failure = refusal.explain();
+    assert_eq!(failure.code, ErrorCode::OutOfMemory);
+    assert!(!failure.message.zh.is_empty() && !failure.hint.en.is_empty() && !failure.hint.zh.is_empty());
+}
+
+#[test]
+fn headers_without_what_a_plan_needs_are_refused() {
+    let writer = || tandem_engine::gguf::Writer::new("llama");
+    let no_layers = shapes::read(&writer().meta("llama.context_length", 4096u32), "a.gguf");
+    let no_context = shapes::read(&writer().meta("llama.block_count", 2u32), "a.gguf");
+    let no_weights =
+        shapes::read(&writer().meta("llama.block_count", 2u32).meta("llama.context_length", 4096u32), "a.gguf");
+    let hardware = machine(None, 16.0, 12.0);
+    let refusal = |facts| plan(&facts, &hardware, &Wishes::default()).unwrap_err();
+    assert!(matches!(refusal(no_layers), PlanRefusal::Header(_)));
+    assert!(matches!(refusal(no_context), PlanRefusal::Header(_)));
+    assert!(matches!(refusal(no_weights), PlanRefusal::NoWeights));
+}
+
+#[test]
+fn the_best_version_fits_the_machine() {
+    for (name, shape, ram, expected) in [
+        ("SmolLM2-135M", SMOLLM2, 8.0, Some("Q6_K")),
+        ("Llama-3.2-1B", LLAMA_1B, 8.0, Some("Q6_K")),
+        ("Llama-3.1-8B", LLAMA_8B, 28.0, Some("Q4_K_M")),
+        ("Qwen3.6-35B-A3B", QWEN36_35B, 60.0, Some("Q4_K_M")),
+        ("Qwen3.6-35B-A3B", QWEN36_35B, 18.0, Some("Q3_K_M")),
+        ("Qwen3.6-35B-A3B", QWEN36_35B, 12.0, Some("Q2_K")),
+        ("Qwen3.6-35B-A3B", QWEN36_35B, 1.0, None),
+    ] {
+        let hardware = machine(None, ram + 4.0, ram);
+        let plans: Vec<_> = shapes::QUANTS
+            .iter()
+            .map(|(quant, ..)| {
+                let facts = facts(name, shape, quant);
+                (quant, facts.file_bytes, plan(&facts, &hardware, &Wishes::default()).ok())
+            })
+            .collect();
+        let candidates: Vec<_> = plans
+            .iter()
+            .map(|(quant, size_bytes, plan)| Candidate { quant, size_bytes: *size_bytes, plan: plan.as_ref() })
+            .collect();
+        let pick = pick(&candidates);
+        assert_eq!(pick.index.map(|i| candidates[i].quant), expected, "{name} with {ram} GB: {}", pick.reason.en);
+    }
+}
+
+#[test]
+fn nothing_to_pick_from_is_said() {
+    let pick = pick(&[]);
+    assert_eq!(pick.index, None);
+    assert!(!pick.reason.en.is_empty() && !pick.reason.zh.is_empty());
+}

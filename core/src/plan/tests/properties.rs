@@ -1,0 +1,167 @@
+//! What holds for every model on every machine.
+use proptest::prelude::*;
+use tandem_engine::gguf::{TensorType, Writer};
+
+use super::shapes::{QUANTS, SHAPES, card, facts, machine};
+use super::*;
+use crate::wire::{Gpu, MemoryBar, Speed};
+
+fn used(bar: &MemoryBar) -> u64 {
+    bar.parts.iter().map(|part| part.bytes).sum()
+}
+
+fn on_gpu(plan: &Plan) -> u64 {
+    plan.gpu_bar.as_ref().map_or(0, used)
+}
+
+fn is_sane(speed: &Speed) -> bool {
+    let Speed {
+        generation_low_tokens_per_s: low,
+        generation_tokens_per_s: likely,
+        generation_high_tokens_per_s: high,
+        prompt_tokens_per_s: prompt,
+    } = *speed;
+    low > 0.0 && low <= likely && likely <= high && high.is_finite() && prompt > 0.0 && prompt.is_finite()
+}
+
+/// Budgets, sums and texts of any plan.
+fn check(plan: &Plan, hardware: &Hardware) {
+    let available = hardware.ram_available_bytes;
+    assert!(used(&plan.ram_bar) <= available + plan.ram_bar.shortfall_bytes, "over the memory there is: {plan:?}");
+    if let Some(bar) = &plan.gpu_bar {
+        assert!(bar.others_bytes + used(bar) < bar.capacity_bytes, "over the card: {plan:?}");
+    } else {
+        assert_eq!(plan.n_gpu_layers, 0);
+        let lines: u64 = plan.lines.iter().map(|line| line.bytes).sum();
+        assert_eq!(lines, used(&plan.ram_bar), "lines and bar say the same");
+    }
+    assert!(plan.n_gpu_layers <= plan.n_layers + 1 && plan.n_cpu_moe_layers <= plan.n_layers);
+    assert!((1..=plan.max_context_length.max(1)).contains(&plan.context_length));
+    assert!(plan.n_threads >= 1 && plan.n_batch >= 1);
+    assert!(is_sane(&plan.speed), "{:?}", plan.speed);
+    let lines = plan.lines.iter().flat_map(|line| [&line.what, &line.why]);
+    let choices = plan.choices.iter().flat_map(|choice| [&choice.what, &choice.why]);
+    for text in lines.chain(choices).chain(&plan.warnings).chain([&plan.headline]) {
+        assert!(!text.en.is_empty() && !text.zh.is_empty(), "a text in one language: {plan:?}");
+        assert!(!text.en.contains("NaN") && !text.en.contains("inf"), "{text:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_real_shape_goes_over_any_budget(
+        shape in 0..SHAPES.len(), quant in 0..QUANTS.len(), vram in 0.0f64..32.0, ram in 0.3f64..64.0,
+        context in proptest::option::of(1u32..300_000), layers in proptest::option::of(0u32..60),
+    ) {
+        let (name, shape) = SHAPES[shape];
+        let facts = facts(name, shape, QUANTS[quant].0);
+        let hardware = machine((vram > 1.0).then_some(vram), ram + 4.0, ram);
+        let wishes = Wishes { context_length: context, n_gpu_layers: layers, n_threads: None };
+        if let Ok(plan) = plan(&facts, &hardware, &wishes) {
+            check(&plan, &hardware);
+        }
+    }
+
+    #[test]
+    fn more_vram_never_puts_less_on_the_card(
+        shape in 0..SHAPES.len(), quant in 0..QUANTS.len(), vram in 1.0f64..32.0, more in 0.0f64..16.0,
+    ) {
+        let (name, shape) = SHAPES[shape];
+        let facts = facts(name, shape, QUANTS[quant].0);
+        let of = |vram| free(&facts, &machine(Some(vram), 128.0, 120.0));
+        let (small, large) = (of(vram), of(vram + more));
+        prop_assert!(on_gpu(&small) <= on_gpu(&large));
+        prop_assert!(small.n_gpu_layers <= large.n_gpu_layers);
+        if small.n_gpu_layers == large.n_gpu_layers {
+            prop_assert!(small.n_cpu_moe_layers >= large.n_cpu_moe_layers);
+        }
+    }
+
+    #[test]
+    fn more_ram_never_makes_it_slower_or_shorter(
+        shape in 0..SHAPES.len(), quant in 0..QUANTS.len(), ram in 0.2f64..64.0, more in 0.0f64..32.0,
+    ) {
+        let (name, shape) = SHAPES[shape];
+        let facts = facts(name, shape, QUANTS[quant].0);
+        let of = |ram| plan(&facts, &machine(None, 128.0, ram), &Wishes::default());
+        if let Ok(small) = of(ram) {
+            let large = of(ram + more).expect("what fits in less fits in more");
+            prop_assert!(small.context_length <= large.context_length);
+            prop_assert!(small.ram_bar.shortfall_bytes >= large.ram_bar.shortfall_bytes);
+            let (slow, fast) = (small.speed.generation_tokens_per_s, large.speed.generation_tokens_per_s);
+            prop_assert!(slow <= fast * 1.000_001, "{slow} and {fast}");
+        }
+    }
+
+    #[test]
+    fn a_longer_context_never_frees_memory(
+        shape in 0..SHAPES.len(), quant in 0..QUANTS.len(), context in 1u32..131_072, more in 0u32..65_536,
+    ) {
+        let (name, shape) = SHAPES[shape];
+        let facts = facts(name, shape, QUANTS[quant].0);
+        let of = |context| {
+            let wishes = Wishes { context_length: Some(context), ..Wishes::default() };
+            plan(&facts, &machine(Some(12.0), 128.0, 120.0), &wishes).unwrap()
+        };
+        let (short, long) = (of(context), of(context + more));
+        prop_assert!(used(&short.ram_bar) <= used(&long.ram_bar));
+        prop_assert!(short.n_gpu_layers >= long.n_gpu_layers);
+    }
+
+    #[test]
+    fn absurd_headers_and_machines_never_overflow(
+        n_layers in 1u32..512, context in any::<u32>(), experts in 0u32..1024, used in any::<u32>(),
+        heads in any::<u32>(), kv_heads in any::<u32>(), length in any::<u32>(), window in any::<u32>(),
+        ssm in any::<u32>(), rows in 1u64..1 << 40, names in proptest::collection::vec(0..NAMES.len(), 1..8),
+        cores in any::<u32>(), allowed in any::<u32>(), vram in any::<u64>(), ram in any::<u64>(),
+        wish in any::<(Option<u32>, Option<u32>, Option<u32>)>(),
+    ) {
+        let mut writer = Writer::new("llama").meta("llama.block_count", n_layers);
+        for (key, value) in [
+            ("context_length", context), ("expert_count", experts), ("expert_used_count", used),
+            ("attention.head_count", heads), ("attention.head_count_kv", kv_heads),
+            ("attention.key_length", length), ("attention.sliding_window", window),
+            ("ssm.conv_kernel", ssm), ("ssm.inner_size", ssm), ("ssm.group_count", ssm), ("ssm.state_size", ssm),
+        ] {
+            writer = writer.meta(&format!("llama.{key}"), value);
+        }
+        for (i, name) in names.iter().enumerate() {
+            let name = NAMES[*name].replace('#', &(i % 3).to_string());
+            writer = writer.tensor_absent(&format!("{name}.{i}"), &[1, 2], TensorType::F32);
+            writer = writer.tensor_absent(&name_once(&name, i), &[rows, 32], TensorType::Q8_0);
+        }
+        let Ok((header, file_bytes)) = writer.header() else { return Ok(()) };
+        let Ok(tandem_engine::gguf::Prefix::Complete(facts)) = ModelFacts::from_prefix(&header, file_bytes) else {
+            return Ok(());
+        };
+        let mut hardware = machine(None, 16.0, 12.0);
+        (hardware.ram_total_bytes, hardware.ram_available_bytes) = (ram, ram);
+        hardware.gpus = vec![Gpu { vram_total_bytes: vram, vram_free_bytes: vram, ..card(0, 1.0, 1.0) }];
+        (hardware.cpu.n_performance_cores, hardware.cpu.n_allowed_cores) = (cores, allowed);
+        let wishes = Wishes { context_length: wish.0, n_gpu_layers: wish.1, n_threads: wish.2 };
+        if let Ok(plan) = plan(&facts, &hardware, &wishes) {
+            prop_assert!(is_sane(&plan.speed), "{:?}", plan.speed);
+            prop_assert!(on_gpu(&plan) <= vram);
+        }
+    }
+}
+
+const NAMES: &[&str] = &[
+    "token_embd.weight",
+    "output.weight",
+    "blk.#.attn_k.weight",
+    "blk.#.attn_v.weight",
+    "blk.#.attn_qkv.weight",
+    "blk.#.attn_kv_a_mqa.weight",
+    "blk.#.ssm_conv1d.weight",
+    "blk.#.shortconv.conv.weight",
+    "blk.#.ffn_up.weight",
+    "blk.#.ffn_up_exps.weight",
+    "blk.18446744073709551615.attn_k.weight",
+    "something.else",
+];
+
+/// A name may occur once in a file.
+fn name_once(name: &str, i: usize) -> String {
+    if i < 3 { name.to_owned() } else { format!("{name}{i}") }
+}
