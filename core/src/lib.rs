@@ -2,6 +2,7 @@
 pub mod wire;
 
 pub mod error;
+pub mod log;
 pub mod paths;
 
 pub mod hardware;
