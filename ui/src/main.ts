@@ -1,6 +1,17 @@
 import { mount } from 'svelte';
 import './styles/tokens.css';
 import './styles/components.css';
-import App from './App.svelte';
+import './styles/app.css';
+import Window from './App.svelte';
+import type { Backend } from './lib/backend/backend';
+import { App } from './lib/state/app.svelte';
 
-mount(App, { target: document.getElementById('app')! });
+/** The fake is a module of its own that only a build in mode `fake` contains. */
+async function backend(): Promise<Backend> {
+  if (import.meta.env.MODE === 'fake') return (await import('./fake-window')).open();
+  return (await import('./lib/backend/tauri')).tauriBackend;
+}
+
+const app = new App(await backend());
+mount(Window, { target: document.getElementById('app')!, props: { app } });
+await app.start();

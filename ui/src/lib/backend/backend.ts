@@ -1,0 +1,74 @@
+/** Everything the window asks of the app: one method per command, under the command's own name. */
+
+import type {
+  AppEvent,
+  AppInfo,
+  Chat,
+  ChatEvent,
+  ChatSummary,
+  Download,
+  DownloadRequest,
+  Failure,
+  Hardware,
+  LeafRequest,
+  LibraryModel,
+  LoadEvent,
+  LoadRequest,
+  ModelPage,
+  Plan,
+  PlanVersionsRequest,
+  PlannedVersions,
+  RenameRequest,
+  SearchPage,
+  SearchRequest,
+  SendRequest,
+  Settings,
+} from '../wire';
+
+/** Receives what a command reports while it runs. */
+export type Sink<T> = (event: T) => void;
+
+/** Rejections are always a `Failure`. */
+export interface Backend {
+  app_info(): Promise<AppInfo>;
+  set_settings(settings: Settings): Promise<AppInfo>;
+  hardware(): Promise<Hardware>;
+  search_models(request: SearchRequest): Promise<SearchPage>;
+  model_page(repo: string): Promise<ModelPage>;
+  plan_versions(request: PlanVersionsRequest): Promise<PlannedVersions>;
+  plan_model(request: LoadRequest): Promise<Plan>;
+  downloads(): Promise<Download[]>;
+  start_download(request: DownloadRequest): Promise<Download>;
+  pause_download(id: string): Promise<void>;
+  resume_download(id: string): Promise<void>;
+  cancel_download(id: string): Promise<void>;
+  library(): Promise<LibraryModel[]>;
+  add_model(path: string): Promise<LibraryModel>;
+  remove_model(modelId: string): Promise<void>;
+  load_model(request: LoadRequest, events: Sink<LoadEvent>): Promise<void>;
+  unload_model(): Promise<void>;
+  chats(): Promise<ChatSummary[]>;
+  chat(chatId: number): Promise<Chat>;
+  rename_chat(request: RenameRequest): Promise<ChatSummary>;
+  delete_chat(chatId: number): Promise<void>;
+  restore_chat(chatId: number): Promise<void>;
+  set_leaf(request: LeafRequest): Promise<Chat>;
+  send_message(request: SendRequest, events: Sink<ChatEvent>): Promise<void>;
+  stop_answer(): Promise<void>;
+  subscribe(events: Sink<AppEvent>): Promise<void>;
+}
+
+/** What was thrown, as a failure a person can read. */
+export function asFailure(thrown: unknown): Failure {
+  if (isFailure(thrown)) return thrown;
+  const words = thrown instanceof Error ? thrown.message : String(thrown);
+  return {
+    code: 'engine_failed',
+    message: { en: `The app did not answer as expected: ${words}`, zh: `应用的回应不符合预期：${words}` },
+    hint: { en: 'Try again; if it stays, start Tandem anew.', zh: '请重试；如果仍然出现，重新启动 Tandem。' },
+  };
+}
+
+function isFailure(value: unknown): value is Failure {
+  return typeof value === 'object' && value !== null && 'code' in value && 'message' in value && 'hint' in value;
+}

@@ -1,0 +1,189 @@
+/** What the fake backend starts with: an invented hub, machine, library and chats. */
+
+import type { Chat, ChatSummary, Download, Failure, Hardware, HubModel, LibraryModel, Message, Settings } from '../wire';
+import type { FakeModel } from './fake-plans';
+
+const GIB = 1024 ** 3;
+const DAY_MS = 86_400_000;
+
+export const defaultSettings: Settings = {
+  language: 'system',
+  theme: 'system',
+  hub_url: '',
+  models_dir: '',
+  sampling: { temperature: null, top_k: null, top_p: null, min_p: null, repeat_penalty: null, presence_penalty: null, frequency_penalty: null, seed: null, max_tokens: null },
+  system_prompt: '',
+};
+
+export function fakeHardware(withGpu: boolean): Hardware {
+  return {
+    cpu: { name: 'AMD Ryzen 5 5600X', n_physical_cores: 6, n_logical_cores: 12, n_performance_cores: 6, n_allowed_cores: 6, isa: 'avx2' },
+    ram_total_bytes: 31.9 * GIB,
+    ram_available_bytes: 24.5 * GIB,
+    gpus: withGpu ? [{ index: 0, name: 'NVIDIA GeForce RTX 2060', vram_total_bytes: 6 * GIB, vram_free_bytes: 5.5 * GIB, driver: '572.16', load_percent: 3, temperature_c: 46 }] : [],
+    gpu_probe: withGpu ? { type: 'found' } : { type: 'no_driver' },
+    disk: { path: '/home/me/.local/share/tandem/models', total_bytes: 465 * GIB, free_bytes: 214 * GIB },
+    os: 'Debian GNU/Linux 12',
+  };
+}
+
+/** A hub repo and what the fake planner needs to know of it. */
+export type FakeRepo = { model: HubModel; facts: FakeModel; quants: [quant: string, gib: number][]; failure?: Failure };
+
+export const noGguf: Failure = {
+  code: 'no_gguf_in_repo',
+  message: { en: 'This repository holds safetensors packed with GPTQ, no GGUF file.', zh: '此仓库存放的是 GPTQ 打包的 safetensors，没有 GGUF 文件。' },
+  hint: { en: 'Search for the same name with “GGUF” behind it.', zh: '在名称后加上“GGUF”再搜索。' },
+};
+
+export const gated: Failure = {
+  code: 'gated',
+  message: { en: 'google asks you to accept a licence first.', zh: 'google 要求先接受许可。' },
+  hint: { en: 'Accept it on the model’s page, then try again.', zh: '请在模型页面接受许可，然后重试。' },
+};
+
+export const offline: Failure = {
+  code: 'no_network',
+  message: { en: 'huggingface.co does not answer.', zh: 'huggingface.co 没有响应。' },
+  hint: { en: 'Check the connection, or use the mirror hf-mirror.com.', zh: '请检查网络连接，或使用镜像 hf-mirror.com。' },
+};
+
+function hubModel(id: string, nParams: number, downloads: number, extra: Partial<HubModel> = {}): HubModel {
+  return { id, downloads, likes: Math.round(downloads / 900), gated: false, last_modified: new Date(Date.now() - 3 * DAY_MS).toISOString(), tags: ['gguf', 'text-generation'], license: 'apache-2.0', architecture: 'llama', n_params: nParams, context_length: 131072, ...extra };
+}
+
+const MOE_QUANTS: [string, number][] = [
+  ['UD-IQ3_XXS', 12.3],
+  ['Q3_K_M', 15.7],
+  ['IQ4_XS', 17.7],
+  ['Q4_K_M', 19.8],
+  ['Q5_K_M', 23.1],
+  ['Q6_K', 26.6],
+  ['Q8_0', 34.5],
+];
+const DENSE_8B: [string, number][] = [
+  ['Q3_K_M', 3.7],
+  ['Q4_K_M', 4.6],
+  ['Q5_K_M', 5.3],
+  ['Q6_K', 6.1],
+  ['Q8_0', 8.0],
+];
+
+function repo(model: HubModel, facts: Omit<FakeModel, 'name' | 'architecture' | 'n_params' | 'context_length'>, quants: [string, number][], failure?: Failure): FakeRepo {
+  return {
+    model,
+    facts: { name: model.id, architecture: model.architecture ?? 'llama', n_params: model.n_params ?? 1, context_length: model.context_length ?? 8192, ...facts },
+    quants,
+    ...(failure ? { failure } : {}),
+  };
+}
+
+export const repos: FakeRepo[] = [
+  repo(hubModel('unsloth/Qwen3.6-35B-A3B-GGUF', 35e9, 1_240_000, { architecture: 'qwen3moe', context_length: 262144 }), { n_active: 3e9, n_layers: 40 }, MOE_QUANTS),
+  repo(hubModel('ggml-org/gpt-oss-20b-GGUF', 21e9, 812_000, { architecture: 'gpt-oss' }), { n_active: 3.6e9, n_layers: 24 }, [['MXFP4', 11.3]]),
+  repo(hubModel('HuggingFaceTB/SmolLM2-135M-Instruct-GGUF', 135e6, 96_000, { context_length: 8192 }), { n_active: 135e6, n_layers: 30 }, [['Q4_1', 0.09], ['Q8_0', 0.14]]),
+  repo(hubModel('bartowski/Ministral-3-8B-Instruct-GGUF', 8e9, 540_000), { n_active: 8e9, n_layers: 34 }, DENSE_8B),
+  repo(hubModel('google/gemma-4-26B-A4B-it-GGUF', 26e9, 433_000, { architecture: 'gemma4', license: 'gemma', gated: true }), { n_active: 4e9, n_layers: 30 }, [], gated),
+  repo(hubModel('unsloth/Qwen3-Coder-Next-80B-GGUF', 80e9, 208_000, { architecture: 'qwen3next', context_length: 262144 }), { n_active: 3e9, n_layers: 48 }, [['UD-Q2_K_XL', 28.6], ['Q4_K_M', 45.2]]),
+  repo(hubModel('LiquidAI/LFM2-8B-A1B-GGUF', 8.3e9, 154_000, { architecture: 'lfm2moe', context_length: 32768 }), { n_active: 1.5e9, n_layers: 24 }, [['Q4_K_M', 4.7], ['Q8_0', 8.2]]),
+  repo(hubModel('Qwen/Qwen3.6-35B-GPTQ-Int4', 35e9, 88_000, { tags: ['gptq'], architecture: null }), { n_active: 3e9, n_layers: 40 }, [], noGguf),
+];
+
+export function libraryModel(id: string, name: string, quant: string, gib: number, extra: Partial<LibraryModel> = {}): LibraryModel {
+  return { id, name, quant, architecture: 'llama', path: `/home/me/.local/share/tandem/models/${name}-${quant}.gguf`, size_bytes: Math.round(gib * GIB), n_params: 8e9, context_length: 32768, integrity: 'verified', source: null, refusal: null, added_at_ms: Date.now() - DAY_MS, ...extra };
+}
+
+export function fakeLibrary(): LibraryModel[] {
+  return [
+    libraryModel('smollm2', 'SmolLM2 135M Instruct', 'Q4_1', 0.0913, { n_params: 135e6, context_length: 8192 }),
+    libraryModel('qwen3-30b', 'Qwen3 30B-A3B 2507', 'Q4_K_M', 17.3, { n_params: 30.5e9, architecture: 'qwen3moe', integrity: 'unverified', path: '/home/me/.lmstudio/models/Qwen3-30B-A3B-2507-Q4_K_M.gguf', context_length: 262144 }),
+    libraryModel('ministral-8b', 'Ministral 3 8B', 'Q5_K_M', 5.3),
+    libraryModel('nemotron', 'Nemotron 3 Nano 30B', 'IQ4_XS', 15.9, { architecture: 'nemotron_h_moe', integrity: 'mismatched', refusal: { code: 'unknown_architecture', message: { en: 'The architecture `nemotron_h_moe` does not run here yet.', zh: '架构 `nemotron_h_moe` 暂不支持。' }, hint: { en: 'Pick a model of another family.', zh: '请选择其他系列的模型。' } } }),
+  ];
+}
+
+export function fakeDownloads(): Download[] {
+  const item = (id: string, repoId: string, quant: string, gib: number, arrived: number, verified: number, rest: Partial<Download>): Download => ({
+    id,
+    files: [{ repo: repoId, commit: 'a'.repeat(40), path: `${repoId.split('/')[1]}-${quant}.gguf`, size_bytes: gib * GIB, sha256: 'b'.repeat(64) }],
+    quant,
+    size_bytes: gib * GIB,
+    arrived_bytes: arrived * GIB,
+    verified_bytes: verified * GIB,
+    state: 'running',
+    bytes_per_s: 0,
+    seconds_left: null,
+    failure: null,
+    ...rest,
+  });
+  return [
+    item('d1', 'unsloth/Qwen3.6-35B-A3B-GGUF', 'Q4_K_M', 19.8, 8.4, 8.1, { bytes_per_s: 11.2 * 1024 ** 2, seconds_left: 1040 }),
+    item('d2', 'unsloth/gemma-4-26B-A4B-it-GGUF', 'IQ4_XS', 13.3, 5.1, 5.1, { state: 'paused' }),
+    item('d3', 'unsloth/GLM-4.7-Flash-GGUF', 'Q4_K_M', 17.2, 12.2, 12.2, { state: 'failed', failure: { code: 'disk_full', message: { en: 'The disk needs 5.0\u00a0GB more. What is there is kept.', zh: '磁盘还差 5.0\u00a0GB，已下载的部分会保留。' }, hint: { en: 'Free some space, then resume.', zh: '请释放空间后继续。' } } }),
+    item('d4', 'ggml-org/gpt-oss-20b-GGUF', 'MXFP4', 11.3, 11.3, 7.0, { state: 'verifying' }),
+    item('d5', 'LiquidAI/LFM2-8B-A1B-GGUF', 'Q4_K_M', 4.7, 4.7, 4.7, { state: 'done' }),
+  ];
+}
+
+export const ANSWER = `A B-tree index cannot serve \`LIKE '%word%'\`, because the pattern has no fixed start. A **trigram index** can: it stores every run of three characters and visits only rows that share them.
+
+\`\`\`sql
+create extension if not exists pg_trgm;
+create index concurrently notes_body_trgm
+  on notes using gin (body gin_trgm_ops);  -- does not block writes
+select id from notes where body ilike '%tandem%' limit 50;
+\`\`\`
+
+Expect 20 to 60 ms for words of four letters or more.`;
+
+export const SECOND_ANSWER = `Then trigrams fall short: a two-character word yields no complete trigram, and the planner goes back to reading every row. Two ways are common:
+
+- **Bigrams.** The extension \`pg_bigm\` indexes runs of two characters, which is what most Chinese words are. The index is larger, and short patterns stay fast.
+- **Segmentation.** \`zhparser\` splits text into words first and feeds a normal full-text index. Ranking gets better, but a word the dictionary does not know is not found.
+
+For notes of your own, start with \`pg_bigm\`: it needs no dictionary and finds what you type, letter for letter.
+
+| | index size | finds parts of words |
+|---|---|---|
+| pg_trgm | 1.0 | from three characters |
+| pg_bigm | 1.6 | from two characters |
+| zhparser | 0.7 | no |`;
+
+export const REASONING = `The user has a leading wildcard. A B-tree sorts by prefix, so it cannot help. Options: trigram GIN index, full-text search, or a search engine. At two million rows a trigram index is the smallest change. Mention concurrently so that writes go on, and what to expect afterwards.`;
+
+function message(id: number, parent: number | null, role: Message['role'], text: string, extra: Partial<Message> = {}): Message {
+  return { id, parent, role, text, reasoning: '', created_at_ms: Date.now() - 3_600_000 + id * 1000, model: role === 'assistant' ? 'Qwen3.6 35B-A3B' : null, end: role === 'assistant' ? 'complete' : null, stats: null, ...extra };
+}
+
+export function fakeChats(): Chat[] {
+  const title = (id: number, text: string, daysAgo: number, n = 4): ChatSummary => ({ id, title: text, updated_at_ms: Date.now() - daysAgo * DAY_MS, n_messages: n });
+  const stats = { n_prompt_tokens: 318, n_reused_tokens: 305, n_generated_tokens: 412, prompt_ms: 120, generation_ms: 22_600, prompt_tokens_per_s: 108, generation_tokens_per_s: 18.2, first_token_ms: 420 };
+  const postgres: Chat = {
+    summary: title(1, 'Slow LIKE query in Postgres', 0, 6),
+    messages: [
+      message(1, null, 'user', "`LIKE '%word%'` takes four seconds on 2 million rows. Why?"),
+      message(2, 1, 'assistant', 'Because the pattern has no fixed start.', { stats }),
+      message(3, null, 'user', "`LIKE '%word%'` takes four seconds on 2 million rows. What should I index?"),
+      message(4, 3, 'assistant', ANSWER, { stats, reasoning: REASONING }),
+    ],
+    leaf: 4,
+  };
+  const rest: [string, number][] = [
+    ['Reading list for autumn', 0],
+    ['Regex for ISO dates', 1],
+    ['Letter to the landlord', 1],
+    ['Sourdough at 18\u00a0°C', 1],
+    ['Rust lifetimes, once more', 4],
+    ['Translate the warranty', 5],
+    ['成都之行', 6],
+    ['Explain heteroscedasticity', 20],
+  ];
+  return [
+    postgres,
+    ...rest.map(([text, days], index) => ({
+      summary: title(index + 2, text, days, 2),
+      messages: [message(100 + index * 2, null, 'user', text), message(101 + index * 2, 100 + index * 2, 'assistant', 'A short answer.', { stats, end: index === 1 ? 'stopped' : 'complete' })],
+      leaf: 101 + index * 2,
+    })),
+  ];
+}

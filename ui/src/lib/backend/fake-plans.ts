@@ -1,0 +1,106 @@
+/** Plans for the fake backend: a rough planner over invented models, so that figures agree with each other on every page. */
+
+import type { BarPart, Hardware, Plan, Verdict } from '../wire';
+
+const GIB = 1024 ** 3;
+
+/** What the fake planner knows of a model. */
+export type FakeModel = {
+  name: string;
+  architecture: string;
+  n_params: number;
+  /** Parameters read per token; fewer than `n_params` in a mixture of experts. */
+  n_active: number;
+  n_layers: number;
+  context_length: number;
+};
+
+/** A plan for this model at this size on this machine. */
+export function fakePlan(model: FakeModel, quant: string, sizeBytes: number, file: string, hardware: Hardware): Plan {
+  const gpu = hardware.gpus[0];
+  const isMoe = model.n_active < model.n_params;
+  const kv = 0.2 * GIB;
+  const buffers = 0.7 * GIB;
+  const attention = sizeBytes * (isMoe ? 0.066 : 1);
+  const experts = isMoe ? sizeBytes - attention - 0.3 * GIB : 0;
+  const embeddings = isMoe ? 0.3 * GIB : 0;
+
+  const vramRoom = gpu ? Math.max(0, gpu.vram_free_bytes - GIB) : 0;
+  const attentionOnGpu = gpu ? Math.min(attention, Math.max(0, vramRoom - kv - buffers)) : 0;
+  const expertsOnGpu = gpu ? Math.min(experts, Math.max(0, vramRoom - attentionOnGpu - kv - buffers)) : 0;
+  const gpuParts: BarPart[] = gpu
+    ? [
+        { part: 'attention', bytes: attentionOnGpu },
+        { part: 'experts', bytes: expertsOnGpu },
+        { part: 'kv', bytes: kv },
+        { part: 'buffers', bytes: buffers },
+      ]
+    : [];
+  const ramParts: BarPart[] = [
+    { part: isMoe ? 'experts' : 'attention', bytes: isMoe ? experts - expertsOnGpu : attention - attentionOnGpu },
+    ...(gpu ? [] : [{ part: 'attention' as const, bytes: isMoe ? attention : 0 }, { part: 'kv' as const, bytes: kv }]),
+    { part: 'embeddings', bytes: embeddings },
+    { part: 'buffers', bytes: 0.3 * GIB },
+  ];
+  const others = hardware.ram_total_bytes - hardware.ram_available_bytes;
+  const inRam = ramParts.reduce((sum, part) => sum + part.bytes, 0);
+  const shortfall = Math.max(0, inRam - hardware.ram_available_bytes);
+  const spare = hardware.ram_available_bytes - inRam;
+
+  const readPerToken = (inRam * model.n_active) / model.n_params;
+  const rate = Math.min(180, 1 / (readPerToken / (44 * GIB) + (gpu ? attentionOnGpu / (280 * GIB) : 0) + 0.006));
+  const verdict: Verdict = shortfall > 0 ? 'too_large' : spare < GIB ? 'tight' : rate >= 20 ? 'fast' : rate >= 8 ? 'runs_well' : 'slow';
+  const word = {
+    fast: { en: 'Fast', zh: '很快' },
+    runs_well: { en: 'Runs well', zh: '运行流畅' },
+    slow: { en: 'Slow', zh: '较慢' },
+    tight: { en: 'Tight', zh: '勉强' },
+    too_large: { en: 'Too large', zh: '太大' },
+  }[verdict];
+  const shown = rate >= 2 ? Math.round(rate).toString() : rate.toFixed(1);
+  const short = (shortfall / GIB).toFixed(1);
+  const threads = hardware.cpu.n_physical_cores;
+  const expertLayers = isMoe ? Math.round((expertsOnGpu / Math.max(1, experts)) * model.n_layers) : 0;
+
+  return {
+    architecture: model.architecture,
+    quant,
+    verdict,
+    headline:
+      shortfall > 0
+        ? { en: `${word.en}: ${short}\u00a0GB short of memory`, zh: `${word.zh}：内存还差 ${short}\u00a0GB` }
+        : { en: `${word.en}: about ${shown} tokens/s, 8k context`, zh: `${word.zh}：每秒约 ${shown} 个词元，8k 上下文` },
+    n_layers: model.n_layers,
+    n_gpu_layers: gpu ? model.n_layers + 1 : 0,
+    n_cpu_moe_layers: isMoe && gpu ? model.n_layers - expertLayers : 0,
+    n_threads: threads,
+    context_length: 8192,
+    max_context_length: model.context_length,
+    n_batch: 512,
+    kv_type: 'f16',
+    lines: [
+      ...(gpu && isMoe
+        ? [
+            { part: 'attention' as const, what: { en: 'Attention, router and shared experts', zh: '注意力、路由与共享专家' }, bytes: attentionOnGpu, place: { type: 'gpu' as const, index: 0 }, why: { en: 'Every token needs them.', zh: '每个词元都要用到。' } },
+            { part: 'experts' as const, what: { en: `Experts of ${expertLayers} layers`, zh: `${expertLayers} 层的专家` }, bytes: expertsOnGpu, place: { type: 'gpu' as const, index: 0 }, why: { en: 'What fits and still leaves 1.0\u00a0GB free.', zh: '能放下的部分，并留出 1.0\u00a0GB。' } },
+            { part: 'experts' as const, what: { en: `Experts of ${model.n_layers - expertLayers} layers`, zh: `${model.n_layers - expertLayers} 层的专家` }, bytes: experts - expertsOnGpu, place: { type: 'ram' as const }, why: { en: '8 of 256 are read per token.', zh: '每个词元读取 256 个中的 8 个。' } },
+            { part: 'kv' as const, what: { en: 'KV cache, full precision', zh: 'KV 缓存，全精度' }, bytes: kv, place: { type: 'gpu' as const, index: 0 }, why: { en: 'Attention reads it for every token.', zh: '注意力对每个词元都要读取。' } },
+          ]
+        : [
+            { part: 'attention' as const, what: { en: `All ${model.n_layers} layers`, zh: `全部 ${model.n_layers} 层` }, bytes: sizeBytes, place: { type: 'ram' as const }, why: { en: 'There is no card that computes.', zh: '没有可用于计算的显卡。' } },
+            { part: 'kv' as const, what: { en: 'KV cache, 8k', zh: 'KV 缓存，8k' }, bytes: kv, place: { type: 'ram' as const }, why: { en: 'It stands beside the layers that read it.', zh: '与读取它的层放在一起。' } },
+          ]),
+      { part: 'buffers', what: { en: 'Buffers', zh: '缓冲区' }, bytes: 0.3 * GIB, place: { type: 'ram' }, why: { en: 'Room for prompts of 512 tokens at once.', zh: '一次容纳 512 个词元的提示。' } },
+    ],
+    choices: [
+      { what: { en: `${threads} threads`, zh: `${threads} 个线程` }, why: { en: 'One per physical core.', zh: '每个物理核心一个。' } },
+      { what: { en: '8k context', zh: '8k 上下文' }, why: { en: `Costs 0.2\u00a0GB; the model was trained for ${model.context_length / 1024}k.`, zh: `占用 0.2\u00a0GB；模型的训练上限为 ${model.context_length / 1024}k。` } },
+    ],
+    gpu_bar: gpu ? { capacity_bytes: gpu.vram_total_bytes, others_bytes: gpu.vram_total_bytes - gpu.vram_free_bytes, parts: gpuParts, shortfall_bytes: 0 } : null,
+    ram_bar: { capacity_bytes: hardware.ram_total_bytes, others_bytes: others, parts: ramParts.filter((part) => part.bytes > 0), shortfall_bytes: shortfall },
+    speed: { generation_tokens_per_s: rate, generation_low_tokens_per_s: rate * 0.88, generation_high_tokens_per_s: rate * 1.12, prompt_tokens_per_s: rate * 11 },
+    cpu_computes: gpu ? { en: 'The plan is for the graphics card. This version of Tandem computes on the processor, so expect less.', zh: '此方案面向显卡。当前版本的 Tandem 用处理器计算，速度会低一些。' } : null,
+    warnings: [],
+    llama_cpp_command: `llama-server -m ${file} -ngl ${gpu ? 99 : 0}${isMoe && gpu ? ` --n-cpu-moe ${model.n_layers - expertLayers}` : ''} -c 8192 -t ${threads} -ub 512`,
+  };
+}

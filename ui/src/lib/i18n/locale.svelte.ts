@@ -1,0 +1,31 @@
+/** The language of the interface, and every sentence in it. */
+
+import type { Language, Text } from '../wire';
+import { en, type Dictionary } from './en';
+import { zh } from './zh';
+
+export type Tongue = 'en' | 'zh';
+
+const DICTIONARIES: Record<Tongue, Dictionary> = { en, zh };
+
+export class Locale {
+  tongue: Tongue = $state('en');
+
+  /** Every sentence of the interface. */
+  readonly t: Dictionary = $derived(DICTIONARIES[this.tongue]);
+
+  /** Follows the setting; `system` follows the system's first language. */
+  set(language: Language): void {
+    this.tongue = language === 'system' ? systemTongue() : language;
+    document.documentElement.lang = this.tongue === 'zh' ? 'zh-CN' : 'en';
+    if (language === 'system') localStorage.removeItem('tandem.language');
+    else localStorage.setItem('tandem.language', language);
+  }
+
+  /** The reader's half of a sentence that came in both languages. */
+  readonly text = (text: Text): string => text[this.tongue] || text.en;
+}
+
+function systemTongue(): Tongue {
+  return /^zh/i.test(navigator.language) ? 'zh' : 'en';
+}

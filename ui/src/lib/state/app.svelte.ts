@@ -1,0 +1,166 @@
+/** The whole window's state: builds every part, starts it, and leads the app's events to where they belong. */
+
+import { getContext, setContext } from 'svelte';
+import { asFailure, type Backend } from '../backend/backend';
+import { Locale } from '../i18n/locale.svelte';
+import type { AppEvent, AppInfo, ChatSummary, Failure, LibraryModel } from '../wire';
+import { Chats } from './chats.svelte';
+import { Conversation } from './conversation.svelte';
+import { Downloads } from './downloads.svelte';
+import { GaugeState } from './gauges.svelte';
+import { Library } from './library.svelte';
+import { ModelPageState } from './model-page.svelte';
+import { Notes } from './notes.svelte';
+import { Router } from './router.svelte';
+import { Runtime } from './runtime.svelte';
+import { HubSearch } from './search.svelte';
+import { SettingsState } from './settings.svelte';
+
+export class App {
+  readonly locale = new Locale();
+  readonly router = new Router();
+  readonly notes = new Notes();
+  readonly gauges = new GaugeState();
+  readonly settings: SettingsState;
+  readonly search: HubSearch;
+  readonly modelPage: ModelPageState;
+  readonly downloads: Downloads;
+  readonly library: Library;
+  readonly runtime: Runtime;
+  readonly chats: Chats;
+  readonly conversation: Conversation;
+
+  info: AppInfo | null = $state.raw(null);
+  failure: Failure | null = $state.raw(null);
+  /** Counts requests to put the cursor into the composer. */
+  composerFocus = $state(0);
+
+  constructor(private readonly backend: Backend) {
+    this.settings = new SettingsState(backend, this.locale, (info) => this.#adoptInfo(info));
+    this.search = new HubSearch(backend);
+    this.modelPage = new ModelPageState(backend);
+    this.library = new Library(backend);
+    this.runtime = new Runtime(backend);
+    this.chats = new Chats(backend);
+    this.downloads = new Downloads(
+      backend,
+      () => this.library.models,
+      (model, thenChat) => this.#arrived(model, thenChat),
+    );
+    this.conversation = new Conversation(backend, {
+      onSummary: (summary) => this.chats.touch(summary),
+      onRate: (rate) => this.gauges.answerRate(rate),
+      prepare: () => this.#prepare(),
+    });
+  }
+
+  async start(): Promise<void> {
+    this.failure = null;
+    try {
+      const info = await this.backend.app_info();
+      this.settings.adopt(info.settings);
+      const [library, downloads] = await Promise.all([this.backend.library(), this.backend.downloads(), this.chats.refresh()]);
+      this.library.adopt(library);
+      this.downloads.adopt(downloads);
+      this.runtime.adopt(info.runtime);
+      this.router.go(this.library.models.length > 0 || downloads.length > 0 || this.chats.list.length > 0 ? 'chat' : 'welcome');
+      this.info = info;
+      void this.library.plan();
+      void this.backend.subscribe((event) => this.apply(event)).catch((thrown: unknown) => (this.failure = asFailure(thrown)));
+    } catch (thrown) {
+      this.failure = asFailure(thrown);
+    }
+  }
+
+  apply(event: AppEvent): void {
+    if (event.type === 'download') this.downloads.apply(event.download);
+    else if (event.type === 'download_gone') this.downloads.gone(event.id);
+    else if (event.type === 'library') {
+      this.library.adopt(event.models);
+      this.downloads.settle();
+      void this.library.plan();
+    } else if (event.type === 'runtime') this.runtime.adopt(event.state);
+    else this.gauges.apply(event.gauges);
+  }
+
+  newChat(): void {
+    this.conversation.startNew();
+    this.#toChat();
+  }
+
+  async openChat(id: number): Promise<void> {
+    this.#toChat();
+    await this.conversation.open(id);
+  }
+
+  /** A new chat with this model; loads it if need be. */
+  async chatWith(modelId: string): Promise<void> {
+    if (!this.conversation.isBusy) this.conversation.startNew();
+    this.#toChat();
+    await this.runtime.load(modelId);
+  }
+
+  async deleteChat(chat: ChatSummary): Promise<void> {
+    if (!(await this.chats.remove(chat.id))) {
+      if (this.chats.failure) this.notes.show({ text: this.locale.text(this.chats.failure.message), tone: 'danger' });
+      return;
+    }
+    if (this.conversation.chatId === chat.id) this.conversation.startNew();
+    this.notes.show({ text: this.locale.t.nav.chatDeleted(chat.title), action: { label: this.locale.t.app.undo, run: () => void this.chats.restore(chat.id) } });
+  }
+
+  async renameChat(id: number, title: string): Promise<void> {
+    await this.chats.rename(id, title);
+    const summary = this.chats.list.find((chat) => chat.id === id);
+    if (summary) this.conversation.retitle(summary);
+  }
+
+  /** Hides the model at once, removes it when the note with Undo has gone. */
+  removeModel(model: LibraryModel): void {
+    this.library.hide(model.id);
+    this.notes.show({
+      text: this.locale.t.library.removed(model.name),
+      action: { label: this.locale.t.app.undo, run: () => this.library.unhide(model.id) },
+      onExpire: () => void this.library.remove(model.id),
+    });
+  }
+
+  async copy(text: string, said?: string): Promise<void> {
+    await navigator.clipboard.writeText(text);
+    if (said) this.notes.show({ text: said });
+  }
+
+  #toChat(): void {
+    this.router.go('chat');
+    this.composerFocus += 1;
+  }
+
+  #arrived(model: LibraryModel, thenChat: boolean): void {
+    if (thenChat && !this.conversation.isBusy && model.refusal === null) {
+      void this.chatWith(model.id);
+      return;
+    }
+    this.notes.show({ text: this.locale.t.download.ready(model.name), tone: 'ok', action: { label: this.locale.t.library.chat, run: () => void this.chatWith(model.id) } });
+  }
+
+  async #prepare(): Promise<boolean> {
+    if (this.runtime.readyId !== null) return true;
+    const model = this.runtime.preferred(this.library.usable);
+    return model !== null && (await this.runtime.load(model.id));
+  }
+
+  #adoptInfo(info: AppInfo): void {
+    this.info = info;
+    this.settings.adopt(info.settings);
+  }
+}
+
+const KEY = Symbol('app');
+
+export function provideApp(app: App): void {
+  setContext(KEY, app);
+}
+
+export function useApp(): App {
+  return getContext(KEY);
+}

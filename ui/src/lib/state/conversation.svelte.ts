@@ -1,0 +1,197 @@
+/** The chat that is open, and the answer that is being written, which may belong to another chat. */
+
+import { asFailure, type Backend } from '../backend/backend';
+import { FrameBatch } from '../frames';
+import { pathTo } from '../tree';
+import type { Chat, ChatEvent, ChatSummary, Failure, GenerationStats, Message, SendRequest } from '../wire';
+
+/** An answer that is being written. */
+export class LiveAnswer {
+  text = $state('');
+  reasoning = $state('');
+  stats: GenerationStats | null = $state.raw(null);
+  prompt: { done: number; total: number } | null = $state.raw(null);
+  isStopping = $state(false);
+
+  constructor(
+    readonly chatId: number,
+    readonly messageId: number,
+  ) {}
+}
+
+type Piece = { kind: 'text' | 'reasoning'; text: string };
+
+/** What a conversation tells the rest of the app. */
+export type ConversationHooks = {
+  onSummary: (summary: ChatSummary) => void;
+  onRate: (tokensPerSecond: number) => void;
+  /** Makes sure that a model is loaded; false: there is none, or it failed. */
+  prepare: () => Promise<boolean>;
+};
+
+export class Conversation {
+  chat: Chat | null = $state.raw(null);
+  live: LiveAnswer | null = $state.raw(null);
+  /** Sent, but the app has not confirmed it yet. */
+  isSending = $state(false);
+  draft = $state('');
+  failure: { messageId: number | null; failure: Failure } | null = $state.raw(null);
+  /** For screen readers: said once. */
+  announcement: { kind: 'answering' } | { kind: 'answered'; text: string } | null = $state.raw(null);
+  #drafts = new Map<number, string>();
+  #batch: FrameBatch<Piece>;
+  #opening = 0;
+
+  constructor(
+    private readonly backend: Backend,
+    private readonly hooks: ConversationHooks,
+    schedule?: (run: () => void) => void,
+  ) {
+    this.#batch = new FrameBatch((pieces) => this.#append(pieces), schedule);
+  }
+
+  readonly chatId: number | null = $derived(this.chat?.summary.id ?? null);
+  readonly path: Message[] = $derived(this.chat ? pathTo(this.chat.messages, this.chat.leaf).filter(({ role }) => role !== 'system') : []);
+  readonly isBusy: boolean = $derived(this.isSending || this.live !== null);
+
+  /** Begins a new chat; it exists in the store once something is said. */
+  startNew(): void {
+    this.#opening += 1;
+    this.#keepDraft();
+    this.chat = null;
+    this.failure = null;
+    this.draft = this.#drafts.get(0) ?? '';
+  }
+
+  async open(chatId: number): Promise<void> {
+    const opening = ++this.#opening;
+    this.#keepDraft();
+    try {
+      const chat = await this.backend.chat(chatId);
+      if (opening !== this.#opening) return;
+      this.chat = chat;
+      this.failure = null;
+      this.draft = this.#drafts.get(chatId) ?? '';
+    } catch (thrown) {
+      if (opening === this.#opening) this.failure = { messageId: null, failure: asFailure(thrown) };
+    }
+  }
+
+  async send(): Promise<void> {
+    const text = this.draft.trim();
+    if (text === '' || this.isBusy) return;
+    await this.#run({ chat_id: this.chatId, parent: null, text }, () => (this.draft = ''));
+  }
+
+  /** Answers the same message once more, as a sibling. */
+  async regenerate(answer: Message): Promise<void> {
+    if (this.isBusy || answer.parent === null) return;
+    await this.#run({ chat_id: this.chatId, parent: answer.parent, text: '' });
+  }
+
+  /** Says something else in place of an earlier message, as a sibling of it. */
+  async edit(message: Message, text: string): Promise<void> {
+    if (this.isBusy || text.trim() === '') return;
+    await this.#run({ chat_id: this.chatId, parent: message.parent, text: text.trim() });
+  }
+
+  async stop(): Promise<void> {
+    if (!this.live || this.live.isStopping) return;
+    this.live.isStopping = true;
+    try {
+      await this.backend.stop_answer();
+    } catch (thrown) {
+      this.live.isStopping = false;
+      this.failure = { messageId: this.live.messageId, failure: asFailure(thrown) };
+    }
+  }
+
+  async showBranch(messageId: number): Promise<void> {
+    if (this.chatId === null || this.isBusy) return;
+    try {
+      this.chat = await this.backend.set_leaf({ chat_id: this.chatId, message_id: messageId });
+    } catch (thrown) {
+      this.failure = { messageId, failure: asFailure(thrown) };
+    }
+  }
+
+  retitle(summary: ChatSummary): void {
+    if (this.chat && this.chatId === summary.id) this.chat = { ...this.chat, summary };
+  }
+
+  async #run(request: SendRequest, onStarted?: () => void): Promise<void> {
+    this.isSending = true;
+    this.failure = null;
+    try {
+      if (!(await this.hooks.prepare())) return;
+      await this.backend.send_message(request, (event) => {
+        if (event.type === 'started') onStarted?.();
+        this.#apply(event);
+      });
+    } catch (thrown) {
+      this.failure = { messageId: this.live?.messageId ?? null, failure: asFailure(thrown) };
+    } finally {
+      this.#batch.flush();
+      this.#settle(null);
+      this.isSending = false;
+    }
+  }
+
+  #apply(event: ChatEvent): void {
+    if (event.type === 'started') this.#begin(event);
+    else if (event.type === 'delta') this.#batch.push({ kind: 'text', text: event.text });
+    else if (event.type === 'reasoning') this.#batch.push({ kind: 'reasoning', text: event.text });
+    else if (event.type === 'prompt' && this.live) this.live.prompt = { done: event.n_done, total: event.n_total };
+    else if (event.type === 'stats' && this.live) {
+      this.live.stats = event.stats;
+      this.hooks.onRate(event.stats.generation_tokens_per_s);
+    } else if (event.type === 'done') this.#end(event.message, null);
+    else if (event.type === 'failed') this.#end(event.message, event.failure);
+  }
+
+  #begin({ chat, user, assistant }: Extract<ChatEvent, { type: 'started' }>): void {
+    this.live = new LiveAnswer(chat.id, assistant.id);
+    this.isSending = false;
+    this.announcement = { kind: 'answering' };
+    this.hooks.onSummary(chat);
+    const known = this.chatId === chat.id ? (this.chat?.messages ?? []) : this.chat === null ? [] : null;
+    if (known === null) return;
+    const withUser = known.some(({ id }) => id === user.id) ? known : [...known, user];
+    this.chat = { summary: chat, messages: [...withUser, assistant], leaf: assistant.id };
+  }
+
+  #append(pieces: Piece[]): void {
+    if (!this.live) return;
+    const joined = (kind: Piece['kind']): string => pieces.map((piece) => (piece.kind === kind ? piece.text : '')).join('');
+    const [text, reasoning] = [joined('text'), joined('reasoning')];
+    if (text) {
+      this.live.text += text;
+      this.live.prompt = null;
+    }
+    if (reasoning) this.live.reasoning += reasoning;
+  }
+
+  #end(message: Message | null, failure: Failure | null): void {
+    this.#batch.flush();
+    if (failure) this.failure = { messageId: message?.id ?? this.live?.messageId ?? null, failure };
+    if (message?.stats) this.hooks.onRate(message.stats.generation_tokens_per_s);
+    this.announcement = { kind: 'answered', text: message?.text ?? this.live?.text ?? '' };
+    this.#settle(message);
+  }
+
+  /** The answer is no longer live: what was written takes its place in the chat, whatever the app still said. */
+  #settle(message: Message | null): void {
+    const live = this.live;
+    if (!live) return;
+    this.live = null;
+    if (!this.chat || this.chatId !== live.chatId) return;
+    this.chat = {
+      ...this.chat,
+      messages: this.chat.messages.map((each) => (each.id !== live.messageId ? each : (message ?? { ...each, text: live.text, reasoning: live.reasoning, stats: live.stats, end: each.end ?? 'failed' }))),
+    };
+  }
+
+  #keepDraft(): void {
+    this.#drafts.set(this.chatId ?? 0, this.draft);
+  }
+}

@@ -1,0 +1,78 @@
+/** One model of the hub: its versions first, and how each would run here as soon as that is known. */
+
+import { asFailure, type Backend } from '../backend/backend';
+import type { Failure, ModelPage, ModelVersion, Plan, PlannedVersion, PlannedVersions } from '../wire';
+
+export class ModelPageState {
+  repo: string | null = $state(null);
+  page: ModelPage | null = $state.raw(null);
+  planned: PlannedVersions | null = $state.raw(null);
+  isPlanning = $state(false);
+  failure: Failure | null = $state.raw(null);
+  planFailure: Failure | null = $state.raw(null);
+  /** Version whose plan is open. */
+  openPath: string | null = $state(null);
+  #request = 0;
+
+  constructor(private readonly backend: Backend) {}
+
+  readonly recommended: ModelVersion | null = $derived(this.page?.versions[this.planned?.recommended ?? -1] ?? null);
+  readonly openVersion: ModelVersion | null = $derived(this.page?.versions.find((version) => firstPath(version) === this.openPath) ?? null);
+
+  async open(repo: string): Promise<void> {
+    const request = ++this.#request;
+    const isNew = repo !== this.repo;
+    this.repo = repo;
+    this.openPath = null;
+    if (isNew) {
+      this.page = null;
+      this.planned = null;
+    }
+    this.failure = null;
+    this.planFailure = null;
+    try {
+      const page = await this.backend.model_page(repo);
+      if (request !== this.#request) return;
+      this.page = page;
+    } catch (thrown) {
+      if (request === this.#request) this.failure = asFailure(thrown);
+      return;
+    }
+    if (this.page.versions.length > 0) await this.#plan(repo, request);
+  }
+
+  retry(): void {
+    if (this.repo) void this.open(this.repo);
+  }
+
+  close(): void {
+    this.#request += 1;
+    this.repo = null;
+    this.page = null;
+  }
+
+  plannedOf(version: ModelVersion): PlannedVersion | null {
+    return this.planned?.versions.find(({ path }) => path === firstPath(version)) ?? null;
+  }
+
+  planOf(version: ModelVersion): Plan | null {
+    return this.plannedOf(version)?.plan ?? null;
+  }
+
+  async #plan(repo: string, request: number): Promise<void> {
+    this.isPlanning = true;
+    try {
+      const planned = await this.backend.plan_versions({ repo, wishes: { context_length: null, n_gpu_layers: null, n_threads: null } });
+      if (request === this.#request) this.planned = planned;
+    } catch (thrown) {
+      if (request === this.#request) this.planFailure = asFailure(thrown);
+    } finally {
+      if (request === this.#request) this.isPlanning = false;
+    }
+  }
+}
+
+/** What identifies a version: the path of its first file. */
+export function firstPath(version: ModelVersion): string {
+  return version.files[0]?.path ?? '';
+}

@@ -1,0 +1,70 @@
+/** What is loaded. Loading is one request whose progress comes in events, and the app tells every change to all windows. */
+
+import { asFailure, type Backend } from '../backend/backend';
+import type { Failure, LibraryModel, LoadEvent, Plan, RuntimeState } from '../wire';
+
+const LAST_MODEL = 'tandem.model';
+
+export class Runtime {
+  state: RuntimeState = $state.raw({ type: 'empty' });
+  /** Plan of the model that is being loaded, for the picture of it. */
+  comingPlan: Plan | null = $state.raw(null);
+  failure: { modelId: string; failure: Failure } | null = $state.raw(null);
+
+  constructor(private readonly backend: Backend) {}
+
+  readonly modelId: string | null = $derived(this.state.type === 'empty' ? null : this.state.model_id);
+  readonly readyId: string | null = $derived(this.state.type === 'ready' ? this.state.model_id : null);
+  readonly plan: Plan | null = $derived(this.state.type === 'ready' ? this.state.plan : null);
+  readonly progress: number | null = $derived(this.state.type === 'loading' ? this.state.progress : null);
+
+  adopt(state: RuntimeState): void {
+    this.state = state;
+    if (state.type === 'failed' && state.failure.code !== 'cancelled') this.failure = { modelId: state.model_id, failure: state.failure };
+    if (state.type === 'ready') this.failure = null;
+    if (state.type !== 'loading') this.comingPlan = null;
+  }
+
+  /** Loads a model and says whether it is ready. */
+  async load(modelId: string): Promise<boolean> {
+    if (this.readyId === modelId) return true;
+    this.failure = null;
+    this.adopt({ type: 'loading', model_id: modelId, progress: 0 });
+    const request = { model_id: modelId, wishes: { context_length: null, n_gpu_layers: null, n_threads: null } };
+    void this.#look(request);
+    try {
+      await this.backend.load_model(request, (event) => this.#apply(modelId, event));
+    } catch (thrown) {
+      this.#apply(modelId, { type: 'failed', failure: asFailure(thrown) });
+    }
+    if (this.readyId === modelId) localStorage.setItem(LAST_MODEL, modelId);
+    return this.readyId === modelId;
+  }
+
+  /** Unloads, or stops a load. */
+  async unload(): Promise<void> {
+    try {
+      await this.backend.unload_model();
+    } catch (thrown) {
+      this.failure = { modelId: this.modelId ?? '', failure: asFailure(thrown) };
+    }
+  }
+
+  /** The model to take when none is chosen: the one used last, or the smallest that runs. */
+  preferred(usable: LibraryModel[]): LibraryModel | null {
+    const last = usable.find(({ id }) => id === localStorage.getItem(LAST_MODEL));
+    return last ?? [...usable].sort((a, b) => a.size_bytes - b.size_bytes)[0] ?? null;
+  }
+
+  async #look(request: Parameters<Backend['plan_model']>[0]): Promise<void> {
+    const plan = await this.backend.plan_model(request).catch(() => null);
+    if (this.state.type === 'loading' && this.state.model_id === request.model_id) this.comingPlan = plan;
+  }
+
+  #apply(modelId: string, event: LoadEvent): void {
+    if (event.type === 'progress') this.state = { type: 'loading', model_id: modelId, progress: event.progress };
+    else if (event.type === 'ready') this.adopt({ type: 'ready', model_id: modelId, plan: event.plan, load_ms: event.load_ms });
+    else if (event.failure.code === 'cancelled') this.adopt({ type: 'empty' });
+    else this.adopt({ type: 'failed', model_id: modelId, failure: event.failure });
+  }
+}
