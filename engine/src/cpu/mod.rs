@@ -1,1 +1,61 @@
-//! To come.
+//! The CPU backend: instruction sets, compute pool, matrix products, attention and the small operations between them.
+//!
+//! Everything works on plain slices. What is particular to a block format is in `quant`, to a model in `arch`.
+mod activations;
+mod attention;
+mod float;
+pub(crate) mod isa;
+mod math;
+mod matmul;
+mod ops;
+mod pool;
+mod rope;
+mod shared;
+mod tile;
+mod topology;
+
+pub use activations::Activations;
+pub use attention::{AttentionArgs, AttentionOptions, AttentionScratch, KvSlice, attention};
+pub use isa::{ISAS, Isa, UnknownIsa};
+pub(crate) use matmul::Product;
+pub use matmul::{Matrix, matmul, matmul_list};
+pub use ops::{add, rms_norm, rms_norm_in_place, silu_mul, softmax};
+pub use pool::Pool;
+pub use rope::{Rope, RopeKind, RopeOptions, RopeScaling};
+pub use topology::Topology;
+
+/// What every operation runs on: an instruction set that this CPU has, and the threads.
+pub struct Cpu {
+    isa: Isa,
+    /// The compute threads.
+    pub pool: Pool,
+}
+
+/// Why there is no `Cpu`.
+#[derive(Debug, thiserror::Error)]
+pub enum CpuError {
+    /// The CPU lacks the instruction set.
+    #[error("this CPU does not have the instruction set `{isa}`")]
+    IsaMissing {
+        /// What was asked for.
+        isa: Isa,
+    },
+    /// The operating system gave no thread.
+    #[error("a compute thread could not be started")]
+    Thread(#[from] std::io::Error),
+}
+
+impl Cpu {
+    /// Checks the instruction set and starts the threads, of which the caller of an operation is one.
+    pub fn new(isa: Isa, n_threads: usize) -> Result<Cpu, CpuError> {
+        if !isa.is_present() {
+            return Err(CpuError::IsaMissing { isa });
+        }
+        Ok(Cpu { isa, pool: Pool::new(n_threads)? })
+    }
+
+    /// The instruction set; present on this CPU.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+}

@@ -1,10 +1,46 @@
-//! To come.
+//! Block formats of weights: one file per format, one table of them.
+//!
+//! A format's file holds its layout, its normative scalar decode, its encode where that is cheap, and its vector unpack.
+//! The products are written once over that (`cpu::tile`, `cpu::float`). Weights are used in the file's own blocks.
+mod codec;
+mod format;
 
-/// Whether the engine multiplies by weights of this type.
-pub fn supports(tensor_type: crate::gguf::TensorType) -> bool {
-    use crate::gguf::TensorType as T;
-    matches!(
-        tensor_type,
-        T::F32 | T::F16 | T::BF16 | T::Q8_0 | T::Q4_0 | T::Q4_1 | T::Q5_0 | T::Q5_1 | T::Q4_K | T::Q5_K | T::Q6_K
-    )
-}
+mod bf16;
+mod f16;
+mod f32;
+mod iq4_nl;
+mod iq4_xs;
+mod q2_k;
+mod q3_k;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+
+pub(crate) use codec::{Codec, Element, SPAN};
+pub(crate) use f16::F16;
+pub(crate) use f32::F32;
+pub use format::{Format, QuantError, decode_row, encode_row, format_of, supports};
+
+/// Every format that the engine multiplies. Tests walk it.
+pub static FORMATS: &[Format] = &[
+    f32::FORMAT,
+    f16::FORMAT,
+    bf16::FORMAT,
+    q8_0::FORMAT,
+    q4_0::FORMAT,
+    q4_1::FORMAT,
+    q5_0::FORMAT,
+    q5_1::FORMAT,
+    q2_k::FORMAT,
+    q3_k::FORMAT,
+    q4_k::FORMAT,
+    q5_k::FORMAT,
+    q6_k::FORMAT,
+    iq4_nl::FORMAT,
+    iq4_xs::FORMAT,
+];

@@ -1,0 +1,248 @@
+//! What the right-hand side of a product looks like: f32 for float weights, 8-bit spans for quantised ones.
+use super::Cpu;
+use super::isa::{LANES, per_isa};
+use super::shared::SharedSlice;
+use crate::quant::SPAN;
+
+/// 256 activations as i8 with two-level scales, the one format of every quantised kernel.
+///
+/// A group of 32 has the scale `d0 * k`, k a small integer: float kernels read it as `d`, integer kernels multiply k
+/// into the weights' own integer scales and convert once per 256. Both see the same values.
+#[repr(C, align(64))]
+#[derive(Clone)]
+pub(crate) struct Span {
+    /// Quants, in weight order.
+    pub(crate) q: [i8; SPAN],
+    /// `d[g]` = d0 * k[g]: scale of elements 16g..16g+16 (equal in pairs).
+    pub(crate) d: [f32; 16],
+    /// `s[g]` = d[g] * sum[g].
+    pub(crate) s: [f32; 16],
+    /// Integer scale, 1..=K_MAX.
+    pub(crate) k: [i16; 16],
+    /// Sum of q over elements 16g..16g+16.
+    pub(crate) sum: [i16; 16],
+    /// Scale of the whole span.
+    pub(crate) d0: f32,
+}
+
+impl Span {
+    const ZERO: Span = Span { q: [0; SPAN], d: [0.0; 16], s: [0.0; 16], k: [1; 16], sum: [0; 16], d0: 0.0 };
+}
+
+/// Largest integer scale: 63 * 127 * 2 * 2 * (128 * 31) * 8 stays below 2^31 (Q6_K, the widest case).
+const K_MAX: f32 = 31.0;
+
+/// Tokens per task when activations are set; one token of 1024 columns takes about 0.2 us.
+const GRAIN_COLS: usize = 16 * 1024;
+
+/// The activations of a product, in reusable buffers.
+pub struct Activations {
+    max_cols: usize,
+    max_tokens: usize,
+    n_cols: usize,
+    n_tokens: usize,
+    /// [n_tokens, ceil(n_cols / 256)]
+    spans: Vec<Span>,
+    /// [n_tokens, n_cols rounded up to LANES], padded with zeros
+    floats: Vec<f32>,
+}
+
+impl Activations {
+    /// Buffers for at most so many columns and tokens.
+    pub fn new(max_cols: usize, max_tokens: usize) -> Activations {
+        Activations {
+            max_cols,
+            max_tokens,
+            n_cols: 0,
+            n_tokens: 0,
+            spans: vec![Span::ZERO; max_cols.div_ceil(SPAN) * max_tokens],
+            floats: vec![0.0; max_cols.next_multiple_of(LANES) * max_tokens],
+        }
+    }
+
+    /// Takes activations: keeps them as f32 and quantises them.
+    ///
+    /// x        [n_tokens, n_cols] f32
+    /// Errors   none; panics if `x` is no whole number of tokens or more than the buffers hold
+    /// Cost     O(n_tokens * n_cols), no allocation
+    pub fn set(&mut self, cpu: &Cpu, x: &[f32], n_cols: usize) {
+        assert!(n_cols > 0 && x.len().is_multiple_of(n_cols), "{} activations in rows of {n_cols}", x.len());
+        let n_tokens = x.len() / n_cols;
+        assert!(n_cols <= self.max_cols && n_tokens <= self.max_tokens, "{n_tokens} x {n_cols} activations");
+        (self.n_cols, self.n_tokens) = (n_cols, n_tokens);
+        let (n_spans, n_floats) = (self.n_spans(), self.n_floats());
+        let spans = SharedSlice::new(&mut self.spans[..n_tokens * n_spans]);
+        let floats = SharedSlice::new(&mut self.floats[..n_tokens * n_floats]);
+        cpu.pool.split(n_tokens, GRAIN_COLS.div_ceil(n_cols), &|tokens| {
+            for t in tokens {
+                let x = &x[t * n_cols..][..n_cols];
+                // SAFETY: each token belongs to one task.
+                let (spans, floats) = unsafe {
+                    (spans.part(t * n_spans..(t + 1) * n_spans), floats.part(t * n_floats..(t + 1) * n_floats))
+                };
+                floats[..n_cols].copy_from_slice(x);
+                floats[n_cols..].fill(0.0);
+                // SAFETY: the ISA of a `Cpu` is present.
+                unsafe { quantise(cpu.isa(), x, spans) };
+            }
+        });
+    }
+
+    /// Columns of what was set last.
+    pub fn n_cols(&self) -> usize {
+        self.n_cols
+    }
+
+    /// Tokens of what was set last.
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens
+    }
+
+    /// Spans per token.
+    pub(super) fn n_spans(&self) -> usize {
+        self.n_cols.div_ceil(SPAN)
+    }
+
+    /// Floats per token.
+    pub(super) fn n_floats(&self) -> usize {
+        self.n_cols.next_multiple_of(LANES)
+    }
+
+    pub(super) fn spans(&self) -> &[Span] {
+        &self.spans[..self.n_tokens * self.n_spans()]
+    }
+
+    pub(super) fn floats(&self) -> &[f32] {
+        &self.floats[..self.n_tokens * self.n_floats()]
+    }
+}
+
+per_isa! {
+    /// Quantises one token; the last span is padded with zeros.
+    unsafe fn quantise<V>(x: &[f32], spans: &mut [Span]) {
+        let mut padded = [0.0; SPAN];
+        for (x, span) in x.chunks(SPAN).zip(spans) {
+            match x.try_into() {
+                Ok(x) => quantise_span(x, span),
+                Err(_) => {
+                    padded[..x.len()].copy_from_slice(x);
+                    quantise_span(&padded, span);
+                }
+            }
+        }
+    }
+}
+
+/// Plain loops that the compiler vectorises; the same arithmetic, and so the same bits, on every ISA.
+///
+/// Values that are not finite make the span's scales NaN or infinite, and so reach every product.
+#[inline(always)]
+fn quantise_span(x: &[f32; SPAN], span: &mut Span) {
+    // adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the low bits
+    const ROUND: f32 = 12_582_912.0;
+    let mut group = [0f32; 8];
+    let mut largest = 0u32;
+    for g in 0..8 {
+        // the bits of non-negative floats compare like integers, which vectorise; NaN compares highest
+        let mut m = 0u32;
+        for v in &x[32 * g..32 * g + 32] {
+            m = m.max(v.to_bits() & 0x7fff_ffff);
+        }
+        group[g] = f32::from_bits(m) / 127.0;
+        largest = largest.max(m);
+    }
+    let d0 = f32::from_bits(largest) / 127.0 / K_MAX;
+    // below this, 1 / d0 would overflow
+    span.d0 = if d0 < f32::MIN_POSITIVE { 0.0 } else { d0 };
+    for g in 0..8 {
+        // rounding the scale up keeps |q| <= 127
+        let k = if span.d0 > 0.0 { (group[g] / span.d0 * 0.999_999).ceil().clamp(1.0, K_MAX) } else { 1.0 };
+        let d = span.d0 * k;
+        let inverse = if d > 0.0 { 1.0 / d } else { 0.0 };
+        for (q, v) in span.q[32 * g..32 * g + 32].iter_mut().zip(&x[32 * g..32 * g + 32]) {
+            *q = (v * inverse + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i8;
+        }
+        for h in 2 * g..2 * g + 2 {
+            let mut sum = 0;
+            for &q in &span.q[16 * h..16 * h + 16] {
+                sum += i16::from(q);
+            }
+            span.k[h] = k as i16;
+            span.d[h] = d;
+            span.sum[h] = sum;
+            span.s[h] = d * f32::from(sum);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::Isa;
+
+    fn set(isa: Isa, x: &[f32], n_cols: usize) -> Activations {
+        let cpu = Cpu::new(isa, 2).unwrap();
+        let mut a = Activations::new(n_cols, x.len() / n_cols);
+        a.set(&cpu, x, n_cols);
+        a
+    }
+
+    fn wave(n: usize) -> Vec<f32> {
+        (0..n).map(|i| (i as f32 * 0.7).sin() * (1.0 + (i / 32 % 5) as f32 * 3.0)).collect()
+    }
+
+    #[test]
+    fn quants_are_within_half_a_step_and_consistent() {
+        for n_cols in [32, 64, 256, 576, 1500] {
+            let x = wave(3 * n_cols);
+            let a = set(Isa::best(), &x, n_cols);
+            for (t, x) in x.chunks_exact(n_cols).enumerate() {
+                let spans = &a.spans()[t * a.n_spans()..][..a.n_spans()];
+                for i in 0..a.n_spans() * SPAN {
+                    let (s, i) = (&spans[i / SPAN], i);
+                    let (v, g) = (x.get(i).copied().unwrap_or(0.0), i % SPAN / 16);
+                    let got = f32::from(s.q[i % SPAN]) * s.d[g];
+                    assert!((got - v).abs() <= s.d[g] * 0.5001, "{i}: {got} {v}");
+                    assert!(s.q[i % SPAN] != i8::MIN && (1..=31).contains(&s.k[g]));
+                }
+                for s in spans {
+                    for g in 0..16 {
+                        let sum: i16 = s.q[16 * g..][..16].iter().map(|&q| i16::from(q)).sum();
+                        assert_eq!(s.sum[g], sum);
+                        assert_eq!(s.d[g], s.d0 * f32::from(s.k[g]));
+                        assert_eq!(s.s[g], s.d[g] * f32::from(sum));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_isa_gives_the_same_bits() {
+        let x = wave(2 * 576);
+        let want = set(Isa::Scalar, &x, 576);
+        for isa in Isa::present() {
+            let got = set(isa, &x, 576);
+            for (g, w) in got.spans().iter().zip(want.spans()) {
+                assert!(
+                    g.q == w.q && g.d == w.d && g.s == w.s && g.k == w.k && g.sum == w.sum && g.d0 == w.d0,
+                    "{isa}"
+                );
+            }
+            assert_eq!(got.floats(), want.floats());
+        }
+    }
+
+    #[test]
+    fn zeros_denormals_and_non_finite_values() {
+        let zero = set(Isa::best(), &[0.0; 64], 64);
+        assert!(zero.spans()[0].q == [0; SPAN] && zero.spans()[0].d == [0.0; 16]);
+        let tiny = set(Isa::best(), &[1e-40; 64], 64);
+        assert!(tiny.spans()[0].s.iter().all(|v| v.is_finite()));
+        for bad in [f32::NAN, f32::INFINITY] {
+            let mut x = [1.0; 64];
+            x[5] = bad;
+            assert!(!set(Isa::best(), &x, 64).spans()[0].d0.is_finite());
+        }
+    }
+}

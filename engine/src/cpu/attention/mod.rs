@@ -1,0 +1,212 @@
+//! Causal attention over the KV cache: heads of a group share each read of K and V, softmax runs along (online).
+//!
+//! A task is a tile: some tokens times some heads of one group, over a range of positions. For a single token the
+//! positions are split over tasks too, and their partial results merged. Nothing of size tokens x positions exists.
+mod tile;
+
+use super::Cpu;
+use super::math::exp;
+use super::shared::SharedSlice;
+use std::ops::Range;
+use tile::{MAX_ROWS, Target, attend};
+
+/// Keys or values of all positions.
+#[derive(Clone, Copy)]
+pub enum KvSlice<'a> {
+    /// Single precision.
+    F32(&'a [f32]),
+    /// Half precision.
+    F16(&'a [half::f16]),
+}
+
+/// What attention computes.
+#[derive(Clone, Copy)]
+pub struct AttentionArgs<'a> {
+    /// [n_tokens, n_heads, head_dim] queries, positions first_pos..first_pos + n_tokens
+    pub q: &'a [f32],
+    /// [>= first_pos + n_tokens, n_kv_heads, head_dim], those of the tokens included
+    pub k: KvSlice<'a>,
+    /// as `k`
+    pub v: KvSlice<'a>,
+    /// Query heads, a multiple of `n_kv_heads`: head h reads KV head h / (n_heads / n_kv_heads).
+    pub n_heads: usize,
+    /// KV heads.
+    pub n_kv_heads: usize,
+    /// Channels of a head.
+    pub head_dim: usize,
+    /// Position of the first token.
+    pub first_pos: usize,
+    /// Factor of the scores, usually 1 / sqrt(head_dim).
+    pub scale: f32,
+    /// What some models add.
+    pub options: AttentionOptions<'a>,
+}
+
+/// What some models add to attention. The default adds nothing.
+#[derive(Clone, Copy, Default)]
+pub struct AttentionOptions<'a> {
+    /// Sliding window: position j is seen from i only if i - j < window.
+    pub window: Option<usize>,
+    /// Scores become `cap * tanh(score / cap)`.
+    pub softcap: Option<f32>,
+    /// [n_heads] logits that only join the softmax's denominator.
+    pub sinks: Option<&'a [f32]>,
+}
+
+/// Buffers of attention, allocated once.
+pub struct AttentionScratch {
+    /// [n_heads, MAX_SPLITS, head_dim + 2]: weighted values, their weight, the largest score
+    partial: Vec<f32>,
+}
+
+/// A single token's positions are split into parts of at least so many.
+const MIN_SPLIT: usize = 256;
+/// ... and into at most so many parts.
+const MAX_SPLITS: usize = 32;
+
+impl AttentionScratch {
+    /// For models of at most so many heads and channels.
+    pub fn new(n_heads: usize, head_dim: usize) -> AttentionScratch {
+        AttentionScratch { partial: vec![0.0; n_heads * MAX_SPLITS * (head_dim + 2)] }
+    }
+}
+
+/// out = softmax(scale * q k^T, causal) v, head by head.
+///
+/// out      [n_tokens, n_heads, head_dim] f32
+/// Errors   none; panics if shapes do not fit
+/// Cost     O(n_tokens * n_positions * n_heads * head_dim), no allocation
+/// Source   Dao et al. 2022 (online softmax in tiles); Dao et al. 2023 (split positions)
+pub fn attention(cpu: &Cpu, scratch: &mut AttentionScratch, args: &AttentionArgs<'_>, out: &mut [f32]) {
+    let shape = Shape::new(args, out.len());
+    if shape.n_tokens == 0 {
+        return;
+    }
+    let n_splits = shape.n_splits(cpu.pool.n_threads());
+    let out = SharedSlice::new(out);
+    if n_splits == 1 {
+        cpu.pool.run(shape.n_tiles(), &|i| {
+            let tile = shape.tile(i, 0..usize::MAX);
+            // SAFETY: tiles are disjoint in (token, head), and so in `out`.
+            unsafe { attend(cpu.isa(), args, &shape, &tile, Target::Out(&out)) };
+        });
+        return;
+    }
+    let partial = SharedSlice::new(&mut scratch.partial);
+    let n_positions = args.first_pos + 1;
+    cpu.pool.run(shape.n_tiles() * n_splits, &|i| {
+        let split = i % n_splits;
+        let tile = shape.tile(i / n_splits, n_positions * split / n_splits..n_positions * (split + 1) / n_splits);
+        // SAFETY: tiles are disjoint in heads, splits in their parts of the scratch.
+        unsafe { attend(cpu.isa(), args, &shape, &tile, Target::Partial { partial: &partial, split }) };
+    });
+    for head in 0..args.n_heads {
+        // SAFETY: the tasks are done; nobody else holds a part.
+        let (partial, out) = unsafe {
+            let size = args.head_dim + 2;
+            (
+                partial.part(head * MAX_SPLITS * size..(head * MAX_SPLITS + n_splits) * size),
+                out.part(head * args.head_dim..(head + 1) * args.head_dim),
+            )
+        };
+        merge(partial, args.options.sinks.map(|s| s[head]), out);
+    }
+}
+
+/// Adds up the partial results of one head.
+fn merge(partial: &[f32], sink: Option<f32>, out: &mut [f32]) {
+    let size = out.len() + 2;
+    let parts = || partial.chunks_exact(size).map(|part| (part[size - 2], part[size - 1]));
+    let max = parts().fold(sink.unwrap_or(f32::NEG_INFINITY), |m, (_, max)| m.max(max));
+    let weight: f32 = parts().map(|(weight, top)| weight * exp(top - max)).sum();
+    let weight = weight + sink.map_or(0.0, |s| exp(s - max));
+    out.fill(0.0);
+    for part in partial.chunks_exact(size) {
+        let factor = exp(part[size - 1] - max) / weight;
+        for (out, v) in out.iter_mut().zip(part) {
+            *out += v * factor;
+        }
+    }
+}
+
+/// Checked sizes and how the work is cut.
+struct Shape {
+    n_tokens: usize,
+    /// Query heads per KV head.
+    group: usize,
+    /// Heads of a tile, within one group.
+    tile_heads: usize,
+    /// Tiles that cover a group's heads.
+    n_head_tiles: usize,
+    /// Tokens of a tile.
+    tile_tokens: usize,
+    n_kv_heads: usize,
+    n_positions: usize,
+}
+
+/// Some tokens times some heads that share a KV head, over a range of positions.
+struct Tile {
+    tokens: Range<usize>,
+    heads: Range<usize>,
+    kv_head: usize,
+    positions: Range<usize>,
+}
+
+impl Shape {
+    fn new(args: &AttentionArgs<'_>, n_out: usize) -> Shape {
+        let (row, kv_row) = (args.n_heads * args.head_dim, args.n_kv_heads * args.head_dim);
+        assert!(row > 0 && kv_row > 0 && args.n_heads.is_multiple_of(args.n_kv_heads), "heads");
+        let n_tokens = args.q.len() / row;
+        assert!(args.q.len() == n_tokens * row && n_out == args.q.len(), "queries and outputs");
+        let n_positions = args.first_pos + n_tokens;
+        for kv in [args.k, args.v] {
+            let len = match kv {
+                KvSlice::F32(s) => s.len(),
+                KvSlice::F16(s) => s.len(),
+            };
+            assert!(len >= n_positions * kv_row, "{len} cached elements for {n_positions} positions of {kv_row}");
+        }
+        assert!(args.options.sinks.is_none_or(|s| s.len() == args.n_heads), "sinks");
+        assert!(args.options.window != Some(0), "an empty window");
+        let group = args.n_heads / args.n_kv_heads;
+        let tile_heads = group.min(MAX_ROWS);
+        Shape {
+            n_tokens,
+            group,
+            tile_heads,
+            n_head_tiles: group.div_ceil(tile_heads),
+            tile_tokens: MAX_ROWS / tile_heads,
+            n_kv_heads: args.n_kv_heads,
+            n_positions,
+        }
+    }
+
+    fn n_tiles(&self) -> usize {
+        self.n_tokens.div_ceil(self.tile_tokens) * self.n_kv_heads * self.n_head_tiles
+    }
+
+    /// Tile `i`: the last tokens first, since they see most and take longest.
+    fn tile(&self, i: usize, positions: Range<usize>) -> Tile {
+        let per_tokens = self.n_kv_heads * self.n_head_tiles;
+        let token_tile = self.n_tokens.div_ceil(self.tile_tokens) - 1 - i / per_tokens;
+        let (kv_head, head_tile) = (i % per_tokens / self.n_head_tiles, i % self.n_head_tiles);
+        let first = token_tile * self.tile_tokens;
+        let first_head = head_tile * self.tile_heads;
+        let heads = first_head..(first_head + self.tile_heads).min(self.group);
+        Tile {
+            tokens: first..(first + self.tile_tokens).min(self.n_tokens),
+            heads: kv_head * self.group + heads.start..kv_head * self.group + heads.end,
+            kv_head,
+            positions,
+        }
+    }
+
+    /// Parts that the positions of a single token are cut into.
+    fn n_splits(&self, n_threads: usize) -> usize {
+        if self.n_tokens > 1 || n_threads == 1 {
+            return 1;
+        }
+        let wanted = (2 * n_threads).div_ceil(self.n_tiles());
+        wanted.min(self.n_positions / MIN_SPLIT).clamp(1, MAX_SPLITS)
+    }
+}

@@ -1,0 +1,273 @@
+//! The product of quantised weights, written once over format and ISA.
+//!
+//! Two forms. Float: each dot product of 16 weights is scaled in f32; every format. Integer: scales multiply as integers
+//! and 256 weights are converted once; formats whose scales are `d * small integer`, where the ISA prefers it.
+#![expect(unsafe_op_in_unsafe_fn, reason = "the contract of every unsafe fn here is that of `product`")]
+#![expect(clippy::needless_range_loop, reason = "kernels walk several register arrays in lock step")]
+
+use super::activations::Span;
+use super::isa::{Vector, per_isa};
+use super::matmul::{COLUMN_BLOCK, Job, PREFETCH, far_row};
+use crate::quant::{Codec, SPAN};
+
+/// Rows read at once for one column, each from its own stretch of memory.
+const STREAMS: usize = 4;
+/// Columns per unpack for many columns.
+const COLUMNS: usize = 4;
+
+per_isa! {
+    /// All rows and columns of a job.
+    ///
+    /// Lengths were checked by `Job::new`: weights hold n_rows whole rows of n_cols weights, every column n_spans spans.
+    pub(crate) unsafe fn product<V, C: Codec>(job: &Job<'_>) {
+        if job.n_tokens == 1 { one_column::<C, V>(job) } else { many_columns::<C, V>(job) }
+    }
+}
+
+/// One column: four rows at once, a quarter of the job apart, so that memory sees four streams.
+#[inline(always)]
+unsafe fn one_column<C: Codec, V: Vector>(job: &Job<'_>) {
+    let row = Row::new::<C>(job.n_cols);
+    let x = [job.spans.as_ptr()];
+    let n_groups = job.n_rows / STREAMS;
+    for g in 0..n_groups {
+        let mut w = [job.w.as_ptr(); STREAMS];
+        for r in 0..STREAMS {
+            w[r] = w[r].add(far_row(g, r, n_groups) * job.row_bytes);
+        }
+        let t = tile::<C, V, STREAMS, 1>(w, x, row, PREFETCH);
+        for r in 0..STREAMS {
+            *job.y.add(far_row(g, r, n_groups)) = t[r][0];
+        }
+    }
+    for r in n_groups * STREAMS..job.n_rows {
+        let t = tile::<C, V, 1, 1>([job.w.as_ptr().add(r * job.row_bytes)], x, row, PREFETCH);
+        *job.y.add(r) = t[0][0];
+    }
+}
+
+/// Many columns: a row is unpacked once per four columns; a block of columns stays in cache while all rows pass.
+/// Columns behind the last are the last one again.
+#[inline(always)]
+unsafe fn many_columns<C: Codec, V: Vector>(job: &Job<'_>) {
+    let row = Row::new::<C>(job.n_cols);
+    let mut first = 0;
+    while first < job.n_tokens {
+        let end = (first + COLUMN_BLOCK).min(job.n_tokens);
+        for r in 0..job.n_rows {
+            let w = job.w.as_ptr().add(r * job.row_bytes);
+            let mut t = first;
+            while t < end {
+                let mut x = [job.spans.as_ptr(); COLUMNS];
+                for n in 0..COLUMNS {
+                    x[n] = x[n].add((t + n).min(end - 1) * job.n_spans);
+                }
+                // the next row comes into the cache while the first columns meet this one
+                let y = tile::<C, V, 1, COLUMNS>([w], x, row, if t == first { job.row_bytes } else { 0 });
+                for n in 0..COLUMNS.min(end - t) {
+                    *job.y.add((t + n) * job.y_stride + r) = y[0][n];
+                }
+                t += COLUMNS;
+            }
+        }
+        first = end;
+    }
+}
+
+/// How a row is cut.
+#[derive(Clone, Copy)]
+struct Row {
+    /// Whole spans of 256 weights.
+    n_spans: usize,
+    /// Blocks behind them.
+    n_tail: usize,
+}
+
+impl Row {
+    fn new<C: Codec>(n_cols: usize) -> Row {
+        Row { n_spans: n_cols / SPAN, n_tail: n_cols % SPAN / C::BLOCK }
+    }
+}
+
+/// y[r][n] = sum_k W[r, k] x[n, k], for R rows and N columns at once.
+///
+/// w        first byte of each row
+/// x        first span of each column
+/// prefetch bytes ahead of the read position; 0 = none
+#[inline(always)]
+unsafe fn tile<C: Codec, V: Vector, const R: usize, const N: usize>(
+    w: [*const u8; R],
+    x: [*const Span; N],
+    row: Row,
+    prefetch: usize,
+) -> [[f32; N]; R] {
+    let mut acc = [[V::zero(); N]; R];
+    for b in 0..row.n_spans {
+        for r in 0..R {
+            let p = w[r].add(b * C::SPAN_BYTES);
+            if prefetch > 0 {
+                let mut line = 0;
+                while line < C::SPAN_BYTES {
+                    V::prefetch(p.wrapping_add(prefetch + line));
+                    line += 64;
+                }
+            }
+            if V::INT_FORM && C::INT && !(C::SIGNED && V::FLIPS) {
+                int_span::<C, V, N>(&mut acc[r], p, x, b);
+            } else {
+                float_span::<C, V, N>(&mut acc[r], p, x, b);
+            }
+        }
+    }
+    if C::BLOCK < SPAN && row.n_tail > 0 {
+        for r in 0..R {
+            let p = w[r].add(row.n_spans * C::SPAN_BYTES);
+            if prefetch > 0 {
+                let mut line = 0;
+                while line < row.n_tail * C::BYTES {
+                    V::prefetch(p.wrapping_add(prefetch + line));
+                    line += 64;
+                }
+            }
+            tail::<C, V, N>(&mut acc[r], p, x, row);
+        }
+    }
+    // plain loops: `array::map` is not inlined into a `target_feature` function and passes vectors through memory
+    let mut y = [[0.0; N]; R];
+    for r in 0..R {
+        for n in 0..N {
+            y[r][n] = V::sum(acc[r][n]);
+        }
+    }
+    y
+}
+
+/// 256 weights, float form.
+#[inline(always)]
+unsafe fn float_span<C: Codec, V: Vector, const N: usize>(
+    acc: &mut [V::S; N],
+    p: *const u8,
+    x: [*const Span; N],
+    b: usize,
+) {
+    let (s, m) = C::scales::<V>(p);
+    let s = weigh::<C, V, N>(acc, s, m, x, b);
+    float_chunk::<C, V, N, 0>(acc, C::quants::<V, 0>(p), x, b, &s);
+    float_chunk::<C, V, N, 1>(acc, C::quants::<V, 1>(p), x, b, &s);
+    float_chunk::<C, V, N, 2>(acc, C::quants::<V, 2>(p), x, b, &s);
+    float_chunk::<C, V, N, 3>(acc, C::quants::<V, 3>(p), x, b, &s);
+}
+
+/// The blocks behind the last whole span, 64 weights at a time; a last single block is read twice, against zeros.
+#[inline(always)]
+unsafe fn tail<C: Codec, V: Vector, const N: usize>(acc: &mut [V::S; N], p: *const u8, x: [*const Span; N], row: Row) {
+    let (b, n) = (row.n_spans, row.n_tail);
+    let (s, m) = C::tail_scales::<V>(p, n);
+    let s = weigh::<C, V, N>(acc, s, m, x, b);
+    float_chunk::<C, V, N, 0>(acc, tail_quants::<C, V, 0>(p, n), x, b, &s);
+    if n > 2 {
+        float_chunk::<C, V, N, 1>(acc, tail_quants::<C, V, 1>(p, n), x, b, &s);
+    }
+    if n > 4 {
+        float_chunk::<C, V, N, 2>(acc, tail_quants::<C, V, 2>(p, n), x, b, &s);
+    }
+    if n > 6 {
+        float_chunk::<C, V, N, 3>(acc, tail_quants::<C, V, 3>(p, n), x, b, &s);
+    }
+}
+
+/// Chunk J of a tail of n > 2J blocks.
+#[inline(always)]
+unsafe fn tail_quants<C: Codec, V: Vector, const J: usize>(p: *const u8, n: usize) -> V::Q {
+    if n == 2 * J + 1 { C::tail_quants::<V>(p.add(2 * J * C::BYTES)) } else { C::quants::<V, J>(p) }
+}
+
+/// Takes mins and biases off and returns the scales of weights times those of activations.
+#[inline(always)]
+unsafe fn weigh<C: Codec, V: Vector, const N: usize>(
+    acc: &mut [V::S; N],
+    s: V::S,
+    m: V::S,
+    x: [*const Span; N],
+    b: usize,
+) -> [V::S; N] {
+    let bias = C::BIAS + if V::FLIPS && C::SIGNED { 128.0 } else { 0.0 };
+    let off = match (C::MINS, bias != 0.0) {
+        (true, true) => V::fma(s, V::splat(bias), m),
+        (true, false) => m,
+        (false, _) => V::scale(s, bias),
+    };
+    let mut products = [s; N];
+    for n in 0..N {
+        let a = &*x[n].add(b);
+        products[n] = V::mul(s, V::load(a.d.as_ptr()));
+        if C::MINS || bias != 0.0 {
+            acc[n] = V::nfma(acc[n], off, V::load(a.s.as_ptr()));
+        }
+    }
+    products
+}
+
+#[inline(always)]
+unsafe fn float_chunk<C: Codec, V: Vector, const N: usize, const J: usize>(
+    acc: &mut [V::S; N],
+    q: V::Q,
+    x: [*const Span; N],
+    b: usize,
+    s: &[V::S; N],
+) {
+    let q = if V::FLIPS && C::SIGNED { V::flip(q) } else { q };
+    for n in 0..N {
+        let a = (*x[n].add(b)).q.as_ptr().add(64 * J);
+        acc[n] =
+            if C::SIGNED && !V::FLIPS { V::dot_i8::<J>(acc[n], q, a, s[n]) } else { V::dot::<J>(acc[n], q, a, s[n]) };
+    }
+}
+
+/// 256 weights, integer form: converted once.
+#[inline(always)]
+unsafe fn int_span<C: Codec, V: Vector, const N: usize>(
+    acc: &mut [V::S; N],
+    p: *const u8,
+    x: [*const Span; N],
+    b: usize,
+) {
+    let (ws, wm, d, dmin) = C::int_scales::<V>(p);
+    let ws = if C::INT_SIGNED { V::wi8x16(ws) } else { V::wu8x16(ws) };
+    let mut i = [V::izero(); N];
+    let mut k = [V::wprep(ws); N];
+    for n in 0..N {
+        let a = &*x[n].add(b);
+        let w = V::wmul(ws, a.k.as_ptr());
+        k[n] = V::wprep(w);
+        if C::BIAS != 0.0 {
+            i[n] = V::istart(w, a.sum.as_ptr(), (C::BIAS as u32).trailing_zeros());
+        }
+        if C::MINS {
+            let m = V::istart(V::wmul(V::wu8x16(wm), a.k.as_ptr()), a.sum.as_ptr(), 0);
+            acc[n] = V::ifold(acc[n], m, V::f16(dmin) * a.d0);
+        }
+    }
+    int_chunk::<C, V, N, 0>(&mut i, p, x, b, &k);
+    int_chunk::<C, V, N, 1>(&mut i, p, x, b, &k);
+    int_chunk::<C, V, N, 2>(&mut i, p, x, b, &k);
+    int_chunk::<C, V, N, 3>(&mut i, p, x, b, &k);
+    for n in 0..N {
+        acc[n] = V::ifold(acc[n], i[n], V::f16(d) * (*x[n].add(b)).d0);
+    }
+}
+
+#[inline(always)]
+unsafe fn int_chunk<C: Codec, V: Vector, const N: usize, const J: usize>(
+    i: &mut [V::A; N],
+    p: *const u8,
+    x: [*const Span; N],
+    b: usize,
+    k: &[V::K; N],
+) {
+    let q = C::quants::<V, J>(p);
+    for n in 0..N {
+        let a = (*x[n].add(b)).q.as_ptr().add(64 * J);
+        i[n] = if C::SIGNED { V::idot_i8::<J>(i[n], q, a, k[n]) } else { V::idot::<J>(i[n], q, a, k[n]) };
+    }
+}

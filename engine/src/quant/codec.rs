@@ -1,0 +1,213 @@
+//! What a format tells the kernels: scales and quants of 256 weights, written over the ISA's vector operations.
+//!
+//! Three shapes of format: `Codec` in general (implemented directly by the super-block formats, 256 weights per block),
+//! `Block32` for formats of 32 weights with one half-precision scale, `Element` for plain floats.
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "the contract of every unsafe fn here: the CPU has the ISA, and the pointer holds the weights named"
+)]
+
+use super::Format;
+use super::format::Encode;
+use crate::cpu::Product;
+use crate::cpu::isa::Vector;
+use crate::gguf::TensorType;
+
+/// Weights per activation span and per super-block.
+pub(crate) const SPAN: usize = 256;
+
+/// A quantised block format.
+pub(crate) trait Codec: 'static {
+    /// The type.
+    const TENSOR_TYPE: TensorType;
+    /// Weights per block: 32 or 256.
+    const BLOCK: usize;
+    /// Bytes per block.
+    const BYTES: usize;
+    /// Bytes per 256 weights.
+    const SPAN_BYTES: usize = Self::BYTES * SPAN / Self::BLOCK;
+    /// `quants` are signed bytes; otherwise unsigned and below 128.
+    const SIGNED: bool = false;
+    /// Taken from every quant (as scale * BIAS). A power of two, or zero.
+    const BIAS: f32 = 0.0;
+    /// Whether `scales` returns mins.
+    const MINS: bool = false;
+    /// Whether `int_scales` exists: scales are `d * small integer`.
+    const INT: bool = false;
+    /// `int_scales` are signed.
+    const INT_SIGNED: bool = false;
+
+    /// Normative decode of one block.
+    fn decode(block: &[u8], out: &mut [f32]);
+
+    /// Scale of each group of 16 in the 256 weights at `p`, and what is taken off each weight of the group.
+    unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S);
+
+    /// Weights 64C..64C+64 of the 256 at `p`.
+    unsafe fn quants<V: Vector, const C: usize>(p: *const u8) -> V::Q;
+
+    /// Integer scale and min per group of 16 (bytes; scales signed if `INT_SIGNED`), d, dmin. Only where `INT`.
+    #[inline(always)]
+    unsafe fn int_scales<V: Vector>(_p: *const u8) -> (u128, u128, u16, u16) {
+        (0, 0, 0, 0)
+    }
+
+    /// As `scales`, for `n_blocks` < 8 blocks of 32 at `p`; zero behind them. Never called for blocks of 256.
+    #[inline(always)]
+    unsafe fn tail_scales<V: Vector>(_p: *const u8, _n_blocks: usize) -> (V::S, V::S) {
+        (V::zero(), V::zero())
+    }
+
+    /// The one block of 32 at `p`, twice. Never called for blocks of 256.
+    #[inline(always)]
+    unsafe fn tail_quants<V: Vector>(p: *const u8) -> V::Q {
+        Self::quants::<V, 0>(p)
+    }
+}
+
+/// A format of 32 weights per block that begins with its scale as a half: `w = d * (q - BIAS) [+ m]`.
+pub(crate) trait Block32: 'static {
+    /// The type.
+    const TENSOR_TYPE: TensorType;
+    /// Bytes per block.
+    const BYTES: usize;
+    /// As in `Codec`.
+    const SIGNED: bool = false;
+    /// As in `Codec`.
+    const BIAS: f32 = 0.0;
+    /// The scale is followed by a half that is added to every weight.
+    const ADDS: bool = false;
+
+    /// Normative decode of one block.
+    fn decode(block: &[u8], out: &mut [f32]);
+
+    /// Quants of block `a`, then of block `b`.
+    unsafe fn pair<V: Vector>(a: *const u8, b: *const u8) -> V::Q;
+}
+
+impl<B: Block32> Codec for B {
+    const TENSOR_TYPE: TensorType = B::TENSOR_TYPE;
+    const BLOCK: usize = 32;
+    const BYTES: usize = B::BYTES;
+    const SIGNED: bool = B::SIGNED;
+    const BIAS: f32 = B::BIAS;
+    const MINS: bool = B::ADDS;
+
+    fn decode(block: &[u8], out: &mut [f32]) {
+        B::decode(block, out);
+    }
+
+    #[inline(always)]
+    unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S) {
+        let m = if B::ADDS { V::f16x8(halves(p.add(2), B::BYTES, 8) ^ SIGNS) } else { V::zero() };
+        (V::f16x8(halves(p, B::BYTES, 8)), m)
+    }
+
+    #[inline(always)]
+    unsafe fn quants<V: Vector, const C: usize>(p: *const u8) -> V::Q {
+        B::pair::<V>(p.add(2 * C * B::BYTES), p.add((2 * C + 1) * B::BYTES))
+    }
+
+    #[inline(always)]
+    unsafe fn tail_scales<V: Vector>(p: *const u8, n_blocks: usize) -> (V::S, V::S) {
+        let m = if B::ADDS { V::f16x8(halves(p.add(2), B::BYTES, n_blocks) ^ SIGNS) } else { V::zero() };
+        (V::f16x8(halves(p, B::BYTES, n_blocks)), m)
+    }
+
+    #[inline(always)]
+    unsafe fn tail_quants<V: Vector>(p: *const u8) -> V::Q {
+        B::pair::<V>(p, p)
+    }
+}
+
+/// Signs of eight halves.
+const SIGNS: u128 = 0x8000_8000_8000_8000_8000_8000_8000_8000;
+
+/// A plain float format: weights multiply f32 activations.
+pub(crate) trait Element: 'static {
+    /// The type.
+    const TENSOR_TYPE: TensorType;
+    /// Bytes per weight.
+    const BYTES: usize;
+
+    /// Decodes one weight.
+    fn decode(bytes: &[u8]) -> f32;
+
+    /// 16 weights from memory, at any alignment.
+    unsafe fn load<V: Vector>(p: *const u8) -> V::S;
+}
+
+impl Format {
+    /// The row of a quantised format.
+    pub(super) const fn quantised<C: Codec>(encode: Option<Encode>) -> Format {
+        Format {
+            tensor_type: C::TENSOR_TYPE,
+            decode: C::decode,
+            encode,
+            product: Product::quantised::<C>(),
+            gpu_kernel: None,
+        }
+    }
+
+    /// The row of a float format.
+    pub(super) const fn float<E: Element>(encode: Encode) -> Format {
+        Format {
+            tensor_type: E::TENSOR_TYPE,
+            decode: |block, out| out[0] = E::decode(block),
+            encode: Some(encode),
+            product: Product::float::<E>(),
+            gpu_kernel: None,
+        }
+    }
+}
+
+/// The half at byte `at`.
+pub(super) fn half_at(block: &[u8], at: usize) -> f32 {
+    half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// Writes a half at byte `at`.
+pub(super) fn put_half(block: &mut [u8], at: usize, v: f32) {
+    block[at..at + 2].copy_from_slice(&half::f16::from_f32(v).to_le_bytes());
+}
+
+/// Smallest and largest value.
+pub(super) fn min_max(x: &[f32]) -> (f32, f32) {
+    x.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(lo, hi), &v| (lo.min(v), hi.max(v)))
+}
+
+/// The value of largest magnitude, with its sign; the first of equals.
+pub(super) fn widest(x: &[f32]) -> f32 {
+    x.iter().fold(0.0, |m: f32, &v| if v.abs() > m.abs() { v } else { m })
+}
+
+/// 1 / d, or 0 for 0.
+pub(super) fn inverse(d: f32) -> f32 {
+    if d == 0.0 { 0.0 } else { 1.0 / d }
+}
+
+#[inline(always)]
+pub(super) unsafe fn read16(p: *const u8) -> u16 {
+    p.cast::<u16>().read_unaligned()
+}
+#[inline(always)]
+pub(super) unsafe fn read32(p: *const u8) -> u32 {
+    p.cast::<u32>().read_unaligned()
+}
+#[inline(always)]
+pub(super) unsafe fn read64(p: *const u8) -> u64 {
+    p.cast::<u64>().read_unaligned()
+}
+#[inline(always)]
+pub(super) unsafe fn read128(p: *const u8) -> u128 {
+    p.cast::<u128>().read_unaligned()
+}
+
+/// The first halves of `n` <= 8 blocks that lie `stride` bytes apart; zero behind them.
+#[inline(always)]
+unsafe fn halves(p: *const u8, stride: usize, n: usize) -> u128 {
+    let at = |i: usize| if i < n { u64::from(read16(p.add(i * stride))) << (16 * (i % 4)) } else { 0 };
+    let lo = at(0) | at(1) | at(2) | at(3);
+    let hi = if n > 4 { at(4) | at(5) | at(6) | at(7) } else { 0 };
+    u128::from(lo) | u128::from(hi) << 64
+}

@@ -1,0 +1,43 @@
+//! IQ4_NL: 32 weights in 18 bytes; nibbles are indices of sixteen uneven levels.
+//!
+//! ```text
+//! 0   d      half
+//! 2   q[16]  low nibbles: weights 0..16, high nibbles: 16..32
+//! w[j] = d * LEVELS[q]
+//! ```
+use super::Format;
+use super::codec::{Block32, half_at};
+use crate::cpu::isa::Vector;
+use crate::gguf::TensorType;
+
+pub(super) const FORMAT: Format = Format::quantised::<Iq4Nl>(None);
+
+/// The sixteen levels of IQ4_NL and IQ4_XS. Source: `kvalues_iq4nl` of `ggml-common.h`.
+pub(super) static LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// d, nibbles through a table of levels.
+pub(crate) struct Iq4Nl;
+
+impl Block32 for Iq4Nl {
+    const TENSOR_TYPE: TensorType = TensorType::IQ4_NL;
+    const BYTES: usize = 18;
+    const SIGNED: bool = true;
+
+    fn decode(b: &[u8], out: &mut [f32]) {
+        levels(half_at(b, 0), &b[2..], out);
+    }
+
+    #[inline(always)]
+    unsafe fn pair<V: Vector>(a: *const u8, b: *const u8) -> V::Q {
+        // SAFETY: a block is 18 bytes; the ISA is the caller's.
+        unsafe { V::lut(V::and(V::spread16(a.add(2), b.add(2)), 15), &LEVELS) }
+    }
+}
+
+/// 32 weights from 16 bytes of indices.
+pub(super) fn levels(d: f32, q: &[u8], out: &mut [f32]) {
+    for j in 0..16 {
+        out[j] = d * f32::from(LEVELS[usize::from(q[j] & 15)]);
+        out[j + 16] = d * f32::from(LEVELS[usize::from(q[j] >> 4)]);
+    }
+}

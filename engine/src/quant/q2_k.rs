@@ -1,0 +1,63 @@
+//! Q2_K: 256 weights in 84 bytes; sixteen groups of 16, each with a 4-bit scale and a 4-bit min.
+//!
+//! ```text
+//! 0   s[16]  low nibble: scale, high nibble: min
+//! 16  q[64]  per 128 weights 32 bytes, bits 2k..2k+2 of byte i: weight 32k + i
+//! 80  d      half
+//! 82  dmin   half
+//! w = d * scale * q - dmin * min
+//! ```
+use super::Format;
+use super::codec::{Codec, half_at, read16, read128};
+use crate::cpu::isa::Vector;
+use crate::gguf::TensorType;
+
+pub(super) const FORMAT: Format = Format::quantised::<Q2K>(None);
+
+/// 4-bit scales and mins, 2-bit quants.
+pub(crate) struct Q2K;
+
+impl Codec for Q2K {
+    const TENSOR_TYPE: TensorType = TensorType::Q2_K;
+    const BLOCK: usize = 256;
+    const BYTES: usize = 84;
+    const MINS: bool = true;
+    const INT: bool = true;
+
+    fn decode(b: &[u8], out: &mut [f32]) {
+        let (d, dmin) = (half_at(b, 80), half_at(b, 82));
+        for (e, out) in out.iter_mut().enumerate() {
+            let q = b[16 + 32 * (e / 128) + e % 32] >> (2 * (e / 32 % 4)) & 3;
+            let s = b[e / 16];
+            *out = d * f32::from(s & 15) * f32::from(q) - dmin * f32::from(s >> 4);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S) {
+        // SAFETY: a block is 84 bytes; the ISA is the caller's.
+        unsafe {
+            let (s, m, d, dmin) = Self::int_scales::<V>(p);
+            (V::scale(V::u8x16(s), V::f16(d)), V::scale(V::u8x16(m), V::f16(dmin)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn int_scales<V: Vector>(p: *const u8) -> (u128, u128, u16, u16) {
+        const LOW: u128 = 0x0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f;
+        // SAFETY: a block is 84 bytes.
+        unsafe {
+            let s = read128(p);
+            (s & LOW, s >> 4 & LOW, read16(p.add(80)), read16(p.add(82)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn quants<V: Vector, const C: usize>(p: *const u8) -> V::Q {
+        // SAFETY: a block is 84 bytes; the ISA is the caller's.
+        unsafe {
+            let q = p.add(16 + 32 * (C / 2));
+            V::and(if C.is_multiple_of(2) { V::spread32::<0, 2>(q) } else { V::spread32::<4, 6>(q) }, 3)
+        }
+    }
+}

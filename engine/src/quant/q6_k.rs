@@ -1,0 +1,64 @@
+//! Q6_K: 256 weights in 210 bytes; sixteen groups of 16 with an 8-bit scale.
+//!
+//! ```text
+//! 0    l[128]  low four bits: per 128 weights 64 bytes, low nibbles first 64, high nibbles next 64
+//! 128  h[64]   high two bits: per 128 weights 32 bytes, bits 2k..2k+2 of byte i: weight 32k + i
+//! 192  s[16]   i8
+//! 208  d       half
+//! w = d * s * (q - 32)
+//! ```
+use super::Format;
+use super::codec::{Codec, half_at, read16, read128};
+use crate::cpu::isa::Vector;
+use crate::gguf::TensorType;
+
+pub(super) const FORMAT: Format = Format::quantised::<Q6K>(None);
+
+/// Sixteen i8 scales, 6-bit quants - 32.
+pub(crate) struct Q6K;
+
+impl Codec for Q6K {
+    const TENSOR_TYPE: TensorType = TensorType::Q6_K;
+    const BLOCK: usize = 256;
+    const BYTES: usize = 210;
+    const BIAS: f32 = 32.0;
+    const INT: bool = true;
+    const INT_SIGNED: bool = true;
+
+    fn decode(b: &[u8], out: &mut [f32]) {
+        let d = half_at(b, 208);
+        for (e, out) in out.iter_mut().enumerate() {
+            let (h, part, i) = (e / 128, e / 32 % 4, e % 32);
+            let low = b[64 * h + 32 * (part % 2) + i] >> (4 * (part / 2)) & 15;
+            let high = b[128 + 32 * h + i] >> (2 * part) & 3;
+            *out = d * f32::from(b[192 + e / 16] as i8) * (f32::from(low | high << 4) - 32.0);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S) {
+        // SAFETY: a block is 210 bytes; the ISA is the caller's.
+        unsafe { (V::scale(V::i8x16(read128(p.add(192))), V::f16(read16(p.add(208)))), V::zero()) }
+    }
+
+    #[inline(always)]
+    unsafe fn int_scales<V: Vector>(p: *const u8) -> (u128, u128, u16, u16) {
+        // SAFETY: a block is 210 bytes.
+        unsafe { (read128(p.add(192)), 0, read16(p.add(208)), 0) }
+    }
+
+    #[inline(always)]
+    unsafe fn quants<V: Vector, const C: usize>(p: *const u8) -> V::Q {
+        // SAFETY: a block is 210 bytes; the ISA is the caller's.
+        unsafe {
+            let low = V::load64(p.add(64 * (C / 2)));
+            let high = p.add(128 + 32 * (C / 2));
+            // the two high bits moved to bits 4 and 5
+            if C.is_multiple_of(2) {
+                V::and_or(V::spread32::<-4, -2>(high), 0x30, V::and(low, 15))
+            } else {
+                V::and_or(V::spread32::<0, 2>(high), 0x30, V::and(V::shr4(low), 15))
+            }
+        }
+    }
+}
