@@ -7,5 +7,5 @@ export default defineConfig({
   clearScreen: false,
   server: { port: 1420, strictPort: true, host: '127.0.0.1' },
   build: { target: 'safari16', emptyOutDir: true, modulePreload: { polyfill: false } },
-  test: { environment: 'jsdom', setupFiles: ['./vitest.setup.ts'], include: ['src/**/*.test.ts'] },
+  test: { environment: 'jsdom', setupFiles: ['./vitest.setup.ts'], include: ['src/**/*.test.ts'], testTimeout: 30_000 },
 });

@@ -2,8 +2,8 @@
  * Pictures of every view on the fake backend, in both languages and themes and at three sizes, into artefacts/ui/.
  * An error in the console, a page error or a page wider than its window fails the run.
  *
- *   npm run screens            all
- *   npm run screens -- chat    those whose name contains `chat`
+ *   npm run screens                            all
+ *   npm run screens -- '^chat' 'zh|small'      scenes and looks by pattern
  */
 
 import { mkdirSync } from 'node:fs';
@@ -14,7 +14,7 @@ import { preview } from 'vite';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const out = join(here, '../../artefacts/ui');
-const only = process.argv[2] ?? '';
+const [scenePattern, lookPattern] = [process.argv[2] ?? '', process.argv[3] ?? ''].map((pattern) => new RegExp(pattern));
 const SIZES = { small: [900, 600], normal: [1180, 760], large: [1600, 1000] };
 
 const id = (name) => `[data-testid=${name}]`;
@@ -133,8 +133,8 @@ const server = await preview({ root: join(here, '..'), build: { outDir: 'dist-fa
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
 const problems = [];
 let count = 0;
-for (const [name, query, act] of scenes.filter(([name]) => name.includes(only))) {
-  for (const [lang, theme, size] of looks) {
+for (const [name, query, act] of scenes.filter(([name]) => scenePattern.test(name))) {
+  for (const [lang, theme, size] of looks.filter((look) => lookPattern.test(look.join('-')))) {
     const [width, height] = SIZES[size];
     const file = `${name}-${lang}-${theme}-${size}.png`;
     const page = await browser.newPage({ viewport: { width, height } });

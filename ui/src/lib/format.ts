@@ -11,8 +11,9 @@ export function sizeUnit(bytes: number): SizeUnit {
   return bytes >= GIB / 2 ? 'GB' : 'MB';
 }
 
-/** A size without its unit, for `8.4 of 19.8 GB`. */
+/** A size without its unit, for `8.4 of 19.8 GB`; from a hundred GB on a decimal says nothing. */
 export function sizeNumber(bytes: number, unit: SizeUnit): string {
+  if (unit === 'GB' && bytes >= 100 * GIB) return Math.round(bytes / GIB).toString();
   return unit === 'GB' ? (bytes / GIB).toFixed(1) : Math.round(bytes / MIB).toString();
 }
 

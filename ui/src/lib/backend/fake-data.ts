@@ -98,6 +98,7 @@ export function fakeLibrary(): LibraryModel[] {
     libraryModel('smollm2', 'SmolLM2 135M Instruct', 'Q4_1', 0.0913, { n_params: 135e6, context_length: 8192 }),
     libraryModel('qwen3-30b', 'Qwen3 30B-A3B 2507', 'Q4_K_M', 17.3, { n_params: 30.5e9, architecture: 'qwen3moe', integrity: 'unverified', path: '/home/me/.lmstudio/models/Qwen3-30B-A3B-2507-Q4_K_M.gguf', context_length: 262144 }),
     libraryModel('ministral-8b', 'Ministral 3 8B', 'Q5_K_M', 5.3),
+    libraryModel('lfm2', 'LFM2 8B-A1B', 'Q4_K_M', 4.7, { n_params: 8.3e9, architecture: 'lfm2moe', source: fakeDownloads()[4]!.files[0]! }),
     libraryModel('nemotron', 'Nemotron 3 Nano 30B', 'IQ4_XS', 15.9, { architecture: 'nemotron_h_moe', integrity: 'mismatched', refusal: { code: 'unknown_architecture', message: { en: 'The architecture `nemotron_h_moe` does not run here yet.', zh: '架构 `nemotron_h_moe` 暂不支持。' }, hint: { en: 'Pick a model of another family.', zh: '请选择其他系列的模型。' } } }),
   ];
 }
@@ -161,9 +162,10 @@ export function fakeChats(): Chat[] {
   const postgres: Chat = {
     summary: title(1, 'Slow LIKE query in Postgres', 0, 6),
     messages: [
-      message(1, null, 'user', "`LIKE '%word%'` takes four seconds on 2 million rows. Why?"),
+      message(50, null, 'system', ''),
+      message(1, 50, 'user', "`LIKE '%word%'` takes four seconds on 2 million rows. Why?"),
       message(2, 1, 'assistant', 'Because the pattern has no fixed start.', { stats }),
-      message(3, null, 'user', "`LIKE '%word%'` takes four seconds on 2 million rows. What should I index?"),
+      message(3, 50, 'user', "`LIKE '%word%'` takes four seconds on 2 million rows. What should I index?"),
       message(4, 3, 'assistant', ANSWER, { stats, reasoning: REASONING }),
     ],
     leaf: 4,
@@ -182,7 +184,7 @@ export function fakeChats(): Chat[] {
     postgres,
     ...rest.map(([text, days], index) => ({
       summary: title(index + 2, text, days, 2),
-      messages: [message(100 + index * 2, null, 'user', text), message(101 + index * 2, 100 + index * 2, 'assistant', 'A short answer.', { stats, end: index === 1 ? 'stopped' : 'complete' })],
+      messages: [message(60 + index, null, 'system', ''), message(100 + index * 2, 60 + index, 'user', text), message(101 + index * 2, 100 + index * 2, 'assistant', 'A short answer.', { stats, end: index === 1 ? 'stopped' : 'complete' })],
       leaf: 101 + index * 2,
     })),
   ];

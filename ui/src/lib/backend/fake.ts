@@ -92,7 +92,7 @@ export class FakeBackend implements Backend {
     await this.#pause(180);
     this.#enter('search_models', request);
     const words = request.query.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = repos.filter(({ model }) => words.every((word) => model.id.toLowerCase().includes(word))).map(({ model }) => model);
+    const found = repos.filter(({ model }) => words.every((word) => model.id.toLowerCase().includes(word))).map(({ model }) => model).sort((a, b) => b.downloads - a.downloads);
     const start = Number(request.cursor ?? 0);
     return { models: found.slice(start, start + PAGE), next: found.length > start + PAGE ? String(start + PAGE) : null };
   }
@@ -272,9 +272,10 @@ export class FakeBackend implements Backend {
     events({ type: 'prompt', n_done: 305, n_total: 318, n_reused: 305 });
     await this.#pause(300);
     this.#phase = 'generating';
-    const isSecond = chat.messages.length > 4;
+    const isSecond = chat.messages.length > 5;
     if (!isSecond) {
       for (const piece of pieces(REASONING)) {
+        if (this.#isStopped) break;
         assistant.reasoning += piece;
         events({ type: 'reasoning', text: piece });
         await this.#pause(12);
@@ -383,6 +384,7 @@ export class FakeBackend implements Backend {
 
   #newChat(text: string): Chat {
     const chat: Chat = { summary: { id: this.#nextId++, title: text.slice(0, 40), updated_at_ms: Date.now(), n_messages: 0 }, messages: [], leaf: null };
+    chat.leaf = this.#message(chat, null, 'system', '').id;
     this.#chats = [chat, ...this.#chats];
     return chat;
   }

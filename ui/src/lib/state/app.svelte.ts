@@ -2,6 +2,7 @@
 
 import { getContext, setContext } from 'svelte';
 import { asFailure, type Backend } from '../backend/backend';
+import { copyText } from '../clipboard';
 import { Locale } from '../i18n/locale.svelte';
 import type { AppEvent, AppInfo, ChatSummary, Failure, LibraryModel } from '../wire';
 import { Chats } from './chats.svelte';
@@ -117,16 +118,22 @@ export class App {
 
   /** Hides the model at once, removes it when the note with Undo has gone. */
   removeModel(model: LibraryModel): void {
+    const t = this.locale.t.library;
     this.library.hide(model.id);
     this.notes.show({
-      text: this.locale.t.library.removed(model.name),
+      text: this.isOwn(model) ? t.removedOwn(model.name) : t.removed(model.name),
       action: { label: this.locale.t.app.undo, run: () => this.library.unhide(model.id) },
       onExpire: () => void this.library.remove(model.id),
     });
   }
 
+  /** Whether the file lies in the app's own folder: only then does removing the model touch it. */
+  isOwn(model: LibraryModel): boolean {
+    return this.info !== null && model.path.startsWith(this.info.models_dir);
+  }
+
   async copy(text: string, said?: string): Promise<void> {
-    await navigator.clipboard.writeText(text);
+    await copyText(text);
     if (said) this.notes.show({ text: said });
   }
 

@@ -1,0 +1,298 @@
+import { flushSync } from 'svelte';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { FakeBackend, type FakeOptions } from '../backend/fake';
+import { offline } from '../backend/fake-data';
+import type { Failure, HubModel, SearchPage } from '../wire';
+import { App } from './app.svelte';
+import { Chats, groupByDay } from './chats.svelte';
+import { GaugeState } from './gauges.svelte';
+import { Notes } from './notes.svelte';
+import { HubSearch } from './search.svelte';
+
+const broken: Failure = { code: 'engine_failed', message: { en: 'It stopped.', zh: '停了。' }, hint: { en: 'Ask again.', zh: '再问。' } };
+
+async function started(options: Partial<FakeOptions> = {}): Promise<{ app: App; fake: FakeBackend }> {
+  const fake = new FakeBackend(options);
+  const app = new App(fake);
+  await app.start();
+  return { app, fake };
+}
+
+const SMOL = 'HuggingFaceTB/SmolLM2-135M-Instruct-GGUF';
+
+describe('start', () => {
+  test('a first start welcomes, a library leads straight to a chat', async () => {
+    expect((await started({ library: 'empty' })).app.router.view).toBe('welcome');
+    expect((await started({ library: 'starter' })).app.router.view).toBe('chat');
+  });
+
+  test('a failure is kept to be shown, and trying again works', async () => {
+    const { app, fake } = await started({ failures: { app_info: broken } });
+    expect(app.info).toBeNull();
+    expect(app.failure?.code).toBe('engine_failed');
+    delete fake.failures.app_info;
+    await app.start();
+    expect(app.failure).toBeNull();
+    expect(app.info).not.toBeNull();
+  });
+});
+
+describe('search', () => {
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+
+  test('asks once the person pauses', async () => {
+    const fake = new FakeBackend();
+    const search = new HubSearch(fake);
+    for (const text of ['q', 'qw', 'qwen']) search.type(text);
+    await vi.runAllTimersAsync();
+    expect(fake.calls.filter(([command]) => command === 'search_models')).toEqual([['search_models', { query: 'qwen', cursor: null }]]);
+    expect(search.models.every(({ id }) => id.toLowerCase().includes('qwen'))).toBe(true);
+  });
+
+  test('an answer that was overtaken is thrown away', async () => {
+    const answers: ((page: SearchPage) => void)[] = [];
+    const fake = new FakeBackend();
+    fake.search_models = () => new Promise((resolve) => answers.push(resolve));
+    const search = new HubSearch(fake);
+    const page = (id: string): SearchPage => ({ models: [{ id } as HubModel], next: null });
+    search.query = 'slow';
+    const slow = search.run();
+    search.query = 'fast';
+    const fast = search.run();
+    answers[1]!(page('fast/one'));
+    answers[0]!(page('slow/one'));
+    await Promise.all([slow, fast]);
+    expect(search.models.map(({ id }) => id)).toEqual(['fast/one']);
+  });
+
+  test('more appends what is new', async () => {
+    const search = new HubSearch(new FakeBackend());
+    await search.run();
+    const before = search.models.length;
+    expect(search.next).not.toBeNull();
+    await search.more();
+    expect(search.models.length).toBeGreaterThan(before);
+    expect(new Set(search.models.map(({ id }) => id)).size).toBe(search.models.length);
+    expect(search.next).toBeNull();
+  });
+
+  test('offline is told with its code', async () => {
+    const search = new HubSearch(new FakeBackend({ failures: { search_models: offline } }));
+    await search.run();
+    expect([search.state, search.failure?.code]).toEqual(['failed', 'no_network']);
+  });
+});
+
+describe('a model of the hub', () => {
+  test('versions come first, plans follow, one is recommended', async () => {
+    const { app } = await started();
+    await app.modelPage.open('unsloth/Qwen3.6-35B-A3B-GGUF');
+    expect(app.modelPage.page?.versions.length).toBe(7);
+    expect(app.modelPage.recommended?.quant).toBe('Q4_K_M');
+    expect(app.modelPage.page?.versions.every((version) => app.modelPage.planOf(version))).toBe(true);
+  });
+
+  test('failed plans leave the versions', async () => {
+    const { app } = await started({ failures: { plan_versions: broken } });
+    await app.modelPage.open(SMOL);
+    expect(app.modelPage.page?.versions.length).toBe(2);
+    expect(app.modelPage.planFailure?.code).toBe('engine_failed');
+    expect(app.modelPage.isPlanning).toBe(false);
+  });
+
+  test('nothing runs: no recommendation', async () => {
+    const { app } = await started();
+    await app.modelPage.open('unsloth/Qwen3-Coder-Next-80B-GGUF');
+    expect(app.modelPage.recommended).toBeNull();
+  });
+});
+
+describe('downloads', () => {
+  test('“Download and chat” ends in a chat with the model loaded', async () => {
+    const { app } = await started({ library: 'empty' });
+    await app.modelPage.open(SMOL);
+    await app.downloads.start(app.modelPage.recommended!, 'chat');
+    await vi.waitFor(() => expect(app.runtime.readyId).not.toBeNull());
+    expect(app.router.view).toBe('chat');
+    expect(app.downloads.list[0]?.state).toBe('done');
+    expect(app.library.get(app.runtime.readyId)?.source?.repo).toBe(SMOL);
+  });
+
+  test('a plain download says that it is here and opens nothing', async () => {
+    const { app } = await started({ library: 'empty' });
+    await app.modelPage.open(SMOL);
+    await app.downloads.start(app.modelPage.page!.versions[0]!, 'keep');
+    await vi.waitFor(() => expect(app.notes.current?.text).toContain('downloaded and verified'));
+    expect(app.runtime.state.type).toBe('empty');
+    app.notes.dismiss();
+  });
+
+  test('done and library may come in either order', async () => {
+    const { app, fake } = await started({ withDownloads: true });
+    const download = { ...(await fake.downloads())[0]!, state: 'done' as const };
+    app.apply({ type: 'download', download });
+    expect(app.notes.current).toBeNull();
+    app.apply({ type: 'library', models: [...app.library.models, { ...app.library.models[0]!, id: 'new', source: download.files[0]! }] });
+    expect(app.notes.current?.text).toContain('verified');
+    app.notes.dismiss();
+  });
+
+  test('what was done before the start is not announced', async () => {
+    const { app } = await started({ withDownloads: true });
+    app.downloads.settle();
+    expect(app.notes.current).toBeNull();
+  });
+
+  test('the share counts what moves', async () => {
+    const { app } = await started({ withDownloads: true });
+    expect(app.downloads.share).toBeCloseTo((8.4 + 11.3) / (19.8 + 11.3));
+  });
+
+  test('a refused start is told', async () => {
+    const { app } = await started({ failures: { start_download: offline } });
+    await app.modelPage.open(SMOL);
+    expect(await app.downloads.start(app.modelPage.page!.versions[0]!, 'chat')).toBeNull();
+    expect(app.downloads.failure?.code).toBe('no_network');
+  });
+});
+
+describe('loading', () => {
+  test('goes through loading to ready and is remembered', async () => {
+    const { app } = await started();
+    const loading = app.runtime.load('ministral-8b');
+    expect(app.runtime.progress).toBe(0);
+    expect(await loading).toBe(true);
+    expect(app.runtime.plan?.verdict).toBe('runs_well');
+    expect(app.runtime.preferred(app.library.usable)?.id).toBe('ministral-8b');
+  });
+
+  test('can be stopped, which is no failure', async () => {
+    const { app } = await started();
+    const loading = app.runtime.load('ministral-8b');
+    await app.runtime.unload();
+    expect(await loading).toBe(false);
+    expect(app.runtime.state.type).toBe('empty');
+    expect(app.runtime.failure).toBeNull();
+  });
+
+  test('a failure names the model', async () => {
+    const { app } = await started({ failures: { load_model: broken } });
+    expect(await app.runtime.load('ministral-8b')).toBe(false);
+    expect(app.runtime.failure).toEqual({ modelId: 'ministral-8b', failure: broken });
+  });
+
+  test('without a choice the smallest usable model is taken', async () => {
+    const { app } = await started();
+    expect(app.runtime.preferred(app.library.usable)?.id).toBe('smollm2');
+  });
+});
+
+describe('library', () => {
+  afterEach(() => void vi.useRealTimers());
+
+  test('a removal can be undone, and happens when the note goes', async () => {
+    const { app, fake } = await started();
+    vi.useFakeTimers();
+    const model = app.library.get('ministral-8b')!;
+    app.removeModel(model);
+    expect(app.library.get('ministral-8b')).toBeNull();
+    app.notes.act();
+    expect(app.library.get('ministral-8b')).not.toBeNull();
+    app.removeModel(model);
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(fake.calls.filter(([command]) => command === 'remove_model')).toEqual([['remove_model', 'ministral-8b']]);
+    expect(app.library.get('ministral-8b')).toBeNull();
+  });
+
+  test('a file that is no GGUF is refused by name', async () => {
+    const { app } = await started();
+    expect(await app.library.add('/home/me/notes.txt')).toBeNull();
+    expect(app.library.failure?.code).toBe('not_gguf');
+    expect((await app.library.add('/home/me/model.gguf'))?.integrity).toBe('unverified');
+    expect(app.library.failure).toBeNull();
+  });
+});
+
+describe('chats', () => {
+  test('are grouped by day, newest first', () => {
+    const now = new Date(2026, 5, 15, 12);
+    const at = (days: number, id: number) => ({ id, title: '', updated_at_ms: new Date(2026, 5, 15 - days, 11).getTime(), n_messages: 1 });
+    expect(groupByDay([at(0, 1), at(1, 2), at(1, 3), at(6, 4), at(7, 5)], now).map(({ day, chats }) => [day, chats.map(({ id }) => id)])).toEqual([
+      ['today', [1]],
+      ['yesterday', [2, 3]],
+      ['last7Days', [4]],
+      ['older', [5]],
+    ]);
+  });
+
+  test('a deleted chat comes back with Undo', async () => {
+    const { app } = await started();
+    const chat = app.chats.list.find(({ id }) => id === 1)!;
+    await app.openChat(1);
+    await app.deleteChat(chat);
+    expect(app.chats.list.some(({ id }) => id === 1)).toBe(false);
+    expect(app.conversation.chatId).toBeNull();
+    app.notes.act();
+    await vi.waitFor(() => expect(app.chats.list.some(({ id }) => id === 1)).toBe(true));
+  });
+
+  test('a search filters by title, a new title shows at once', async () => {
+    const { app } = await started();
+    app.chats.query = 'rust';
+    expect(app.chats.found.map(({ title }) => title)).toEqual(['Rust lifetimes, once more']);
+    await app.openChat(1);
+    await app.renameChat(1, 'Trigrams');
+    expect(app.conversation.chat?.summary.title).toBe('Trigrams');
+  });
+
+  test('a failed list is told', async () => {
+    const chats = new Chats(new FakeBackend({ failures: { chats: broken } }));
+    await chats.refresh();
+    expect(chats.failure?.code).toBe('engine_failed');
+  });
+});
+
+describe('notes', () => {
+  test('the newest wins, and what the older one deferred happens', () => {
+    const notes = new Notes();
+    const deferred = vi.fn();
+    notes.show({ text: 'old', onExpire: deferred });
+    notes.show({ text: 'new' });
+    expect(notes.current?.text).toBe('new');
+    expect(deferred).toHaveBeenCalledTimes(1);
+    notes.dismiss();
+  });
+});
+
+describe('settings', () => {
+  test('language and theme show at once and are remembered for the next start', async () => {
+    const { app } = await started();
+    await app.settings.change({ language: 'zh', theme: 'dark' });
+    expect(document.documentElement.lang).toBe('zh-CN');
+    expect(document.documentElement.dataset.theme).toBe('dark');
+    expect([localStorage.getItem('tandem.language'), localStorage.getItem('tandem.theme')]).toEqual(['zh', 'dark']);
+    await app.settings.change({ language: 'system', theme: 'system' });
+    expect([localStorage.getItem('tandem.language'), localStorage.getItem('tandem.theme')]).toEqual([null, null]);
+  });
+
+  test('a refused change goes back', async () => {
+    const { app } = await started({ failures: { set_settings: broken } });
+    expect(await app.settings.change({ hub_url: 'https://hf-mirror.com' })).toBe(false);
+    expect(app.settings.current?.hub_url).toBe('');
+    expect(app.settings.failure?.code).toBe('engine_failed');
+  });
+});
+
+describe('gauges', () => {
+  test('an answer’s own rate shows until the next measurement', async () => {
+    const { app, fake } = await started();
+    fake.gauge();
+    const gauges: GaugeState = app.gauges;
+    gauges.answerRate(17.5);
+    expect(gauges.rate).toBe(17.5);
+    app.apply({ type: 'gauges', gauges: { ...gauges.latest!, phase: 'generating', tokens_per_s: 18.2 } });
+    flushSync();
+    expect([gauges.rate, gauges.isBusy, gauges.history.at(-1)]).toEqual([18.2, true, 18.2]);
+  });
+});
