@@ -10,6 +10,7 @@
 mod kv;
 
 mod memory;
+mod parts;
 mod pick;
 mod place;
 mod quality;

@@ -30,6 +30,12 @@ pub enum PlanRefusal {
         /// Beyond what is available.
         missing_bytes: u64,
     },
+    /// A plan from elsewhere names a cache that the engine does not have.
+    #[error("the engine has no KV cache of type `{kv_type}`")]
+    KvType {
+        /// As the plan says.
+        kv_type: String,
+    },
 }
 
 /// Refuses a plan that would only keep the disk busy. A merely slow one may be loaded: that is the person's choice.
@@ -49,11 +55,7 @@ impl Explain for PlanRefusal {
             )
         };
         match self {
-            Self::Header(error) => Failure::new(
-                ErrorCode::GgufDamaged,
-                Text::new(format!("the model's header is not complete: {error}"), format!("模型文件头不完整：{error}")),
-                Text::new("download the file again, or choose another version", "重新下载该文件，或者选择其他版本"),
-            ),
+            Self::Header(error) => error.explain(),
             Self::NoWeights => Failure::new(
                 ErrorCode::NotAChatModel,
                 Text::new("the file holds no weights", "该文件不含模型权重"),
@@ -81,6 +83,14 @@ impl Explain for PlanRefusal {
                     close_programs(),
                 )
             }
+            Self::KvType { kv_type } => Failure::new(
+                ErrorCode::BadRequest,
+                Text::new(
+                    format!("the engine has no KV cache of type `{kv_type}`"),
+                    format!("引擎不支持 `{kv_type}` 类型的 KV 缓存"),
+                ),
+                Text::new("choose f16 or f32", "选择 f16 或 f32"),
+            ),
         }
     }
 }

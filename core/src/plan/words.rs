@@ -1,9 +1,10 @@
-//! A plan in words and bars, in both languages: headline, a line per part and per choice, warnings, and llama.cpp's command.
+//! A plan in words, in both languages: headline, a line per choice, warnings, and llama.cpp's command.
 use super::memory::ContextWhy;
+use super::parts::gpu_bar;
 use super::place::Split;
 use super::speed::{Prediction, Range};
 use super::{Draft, GPU_BATCH, ThreadsWhy};
-use crate::wire::{BarPart, GpuProbe, MemoryBar, Part, Place, Plan, PlanChoice, PlanLine, Speed, Text, Verdict};
+use crate::wire::{GpuProbe, Plan, PlanChoice, Speed, Text, Verdict};
 
 pub(super) use crate::error::size;
 
@@ -49,161 +50,6 @@ impl Draft<'_> {
             format!("{en}: about {rate_en}, {context}{NBSP}context"),
             format!("{zh}：每秒约 {rate_zh}，{context}{NBSP}上下文"),
         )
-    }
-
-    fn lines(&self) -> Vec<PlanLine> {
-        let mut lines = Vec::new();
-        if let Some(split) = &self.split {
-            self.push_gpu_lines(split, &mut lines);
-        }
-        self.push_ram_lines(&mut lines);
-        lines.retain(|line| line.bytes > 0);
-        lines
-    }
-
-    fn push_gpu_lines(&self, split: &Split, lines: &mut Vec<PlanLine>) {
-        let place = Place::Gpu { index: split.gpu.index };
-        let mut push = |part, what, bytes, why| lines.push(PlanLine { part, what, bytes, place, why });
-        let left = split.gpu.vram_free_bytes.saturating_sub(split.bytes());
-        let fits = || {
-            let left = size(left);
-            Text::new(format!("What fits and still leaves {left} free."), format!("放下这些后仍留 {left}。"))
-        };
-        let n_layers = self.sizes.n_layers();
-        let is_whole = split.n_layers == n_layers;
-        let every_token = || Text::new("Every token needs them.", "每个词元都要用。");
-        let (what_en, what_zh) = self.dense_words();
-        push(
-            Part::Attention,
-            of_layers(what_en, what_zh, split.n_layers, n_layers),
-            split.dense_bytes,
-            if is_whole { every_token() } else { fits() },
-        );
-        push(
-            Part::Experts,
-            of_layers("Experts", "专家", split.n_expert_layers, n_layers),
-            split.experts_bytes,
-            if split.n_expert_layers == n_layers { every_token() } else { fits() },
-        );
-        push(Part::Head, Text::new("Output head", "输出层"), split.head_bytes, every_token_needs_it());
-        push(
-            Part::Kv,
-            self.kv_words(),
-            split.kv_bytes,
-            Text::new("It lies where its layers are.", "与所属的层放在一起。"),
-        );
-        push(
-            Part::Buffers,
-            Text::new("Buffers and driver", "缓冲区与驱动"),
-            split.buffers_bytes,
-            Text::new(format!("For {GPU_BATCH} tokens at a time."), format!("一次处理 {GPU_BATCH} 个词元所需。")),
-        );
-    }
-
-    /// What the split leaves in main memory; all of it without a card.
-    fn push_ram_lines(&self, lines: &mut Vec<PlanLine>) {
-        let (sizes, memory) = (&self.sizes, &self.memory);
-        let n_layers = sizes.n_layers();
-        let on_gpu = |bytes: fn(&Split) -> u64| self.split.as_ref().map_or(0, bytes);
-        let (n_dense, n_experts) = self.split.as_ref().map_or((0, 0), |split| (split.n_layers, split.n_expert_layers));
-        let mut push = |part, what, bytes: u64, why| lines.push(PlanLine { part, what, bytes, place: Place::Ram, why });
-        let (what_en, what_zh) = self.dense_words();
-        push(
-            Part::Attention,
-            of_layers(what_en, what_zh, n_layers - n_dense, n_layers),
-            sizes.dense_bytes().saturating_sub(on_gpu(|split| split.dense_bytes)),
-            self.why_in_ram(),
-        );
-        push(
-            Part::Experts,
-            of_layers("Experts", "专家", n_layers - n_experts, n_layers),
-            sizes.experts_bytes().saturating_sub(on_gpu(|split| split.experts_bytes)),
-            Text::new(
-                format!("{} of {} are read per token.", sizes.n_experts_used, sizes.n_experts),
-                format!("每个词元只读 {} 个中的 {} 个。", sizes.n_experts, sizes.n_experts_used),
-            ),
-        );
-        push(Part::Kv, self.kv_words(), self.kv_in_ram(), self.why_kv());
-        push(
-            Part::Embeddings,
-            Text::new("Token embeddings", "词嵌入"),
-            sizes.embeddings_bytes,
-            if sizes.head_is_tied && self.split.is_none() {
-                Text::new("They serve as the output head too.", "同时用作输出层。")
-            } else {
-                Text::new("One row is read per token.", "每个词元只读一行。")
-            },
-        );
-        if self.split.is_none() {
-            push(Part::Head, self.head_words(), sizes.head_bytes, every_token_needs_it());
-        }
-        push(
-            Part::Buffers,
-            Text::new("Buffers", "缓冲区"),
-            memory.buffers_bytes,
-            Text::new(
-                format!("For {} tokens at a time.", self.n_batch),
-                format!("一次处理 {} 个词元所需。", self.n_batch),
-            ),
-        );
-    }
-
-    fn dense_words(&self) -> (&'static str, &'static str) {
-        if self.sizes.has_experts() {
-            ("Attention, router and shared weights", "注意力、路由与共享权重")
-        } else {
-            ("Attention and feed-forward", "注意力与前馈")
-        }
-    }
-
-    /// Without a head of its own, what is left of it is a norm.
-    fn head_words(&self) -> Text {
-        if self.sizes.head_is_tied {
-            Text::new("Output norm", "输出归一化")
-        } else {
-            Text::new("Output head", "输出层")
-        }
-    }
-
-    fn why_in_ram(&self) -> Text {
-        match &self.split {
-            Some(_) => Text::new("No room left on the card.", "显卡上已放不下。"),
-            None if !self.hardware.gpus.is_empty() && self.wishes.n_gpu_layers == Some(0) => {
-                Text::new("As wished, nothing goes on the card.", "按你的设置，不使用显卡。")
-            }
-            None if !self.hardware.gpus.is_empty() => {
-                Text::new("The card has too little free memory.", "显卡的空闲显存太少。")
-            }
-            None => Text::new("There is no NVIDIA card here.", "本机没有 NVIDIA 显卡。"),
-        }
-    }
-
-    fn kv_in_ram(&self) -> u64 {
-        match &self.split {
-            None => self.memory.kv_bytes,
-            Some(split) => {
-                let layers = self.sizes.layers.iter().take((self.sizes.n_layers() - split.n_layers) as usize);
-                super::sizes::sum(layers.map(|layer| layer.kv.bytes(self.memory.context, self.n_batch)))
-            }
-        }
-    }
-
-    fn kv_words(&self) -> Text {
-        let context = tokens_short(self.memory.context);
-        Text::new(format!("KV cache, {context}"), format!("KV 缓存，{context}"))
-    }
-
-    fn why_kv(&self) -> Text {
-        let (n_cached, n_layers) = (self.sizes.n_layers_with_cache(), self.sizes.layers.len());
-        if n_cached < n_layers {
-            Text::new(
-                format!("Only {n_cached} of {n_layers} layers keep one."),
-                format!("{n_layers} 层中只有 {n_cached} 层需要。"),
-            )
-        } else {
-            let per_token = size(self.memory.kv_bytes / u64::from(self.memory.context.max(1)));
-            Text::new(format!("{per_token} per token of context."), format!("上下文中每个词元占 {per_token}。"))
-        }
     }
 
     fn choices(&self) -> Vec<PlanChoice> {
@@ -355,24 +201,6 @@ impl Draft<'_> {
         ))
     }
 
-    /// What lies in main memory now: the whole model, since the processor computes.
-    fn ram_bar(&self) -> MemoryBar {
-        let (sizes, memory, hardware) = (&self.sizes, &self.memory, self.hardware);
-        MemoryBar {
-            capacity_bytes: hardware.ram_total_bytes,
-            others_bytes: hardware.ram_total_bytes.saturating_sub(hardware.ram_available_bytes),
-            parts: parts([
-                (Part::Attention, sizes.dense_bytes()),
-                (Part::Experts, sizes.experts_bytes()),
-                (Part::Kv, memory.kv_bytes),
-                (Part::Embeddings, sizes.embeddings_bytes),
-                (Part::Head, sizes.head_bytes),
-                (Part::Buffers, memory.buffers_bytes),
-            ]),
-            shortfall_bytes: memory.missing_bytes,
-        }
-    }
-
     fn llama_cpp_command(&self) -> String {
         let file = self.facts.files.first().map(|file| file.name.as_str()).filter(|name| !name.is_empty());
         let mut command = format!("llama-server -m {}", shell_word(file.unwrap_or("model.gguf")));
@@ -394,26 +222,6 @@ impl Draft<'_> {
     }
 }
 
-fn gpu_bar(split: &Split) -> MemoryBar {
-    let gpu = &split.gpu;
-    MemoryBar {
-        capacity_bytes: gpu.vram_total_bytes,
-        others_bytes: gpu.vram_total_bytes.saturating_sub(gpu.vram_free_bytes),
-        parts: parts([
-            (Part::Attention, split.dense_bytes),
-            (Part::Head, split.head_bytes),
-            (Part::Experts, split.experts_bytes),
-            (Part::Kv, split.kv_bytes),
-            (Part::Buffers, split.buffers_bytes),
-        ]),
-        shortfall_bytes: 0,
-    }
-}
-
-fn parts<const N: usize>(parts: [(Part, u64); N]) -> Vec<BarPart> {
-    parts.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(part, bytes)| BarPart { part, bytes }).collect()
-}
-
 fn speed(prediction: &Prediction) -> Speed {
     let Range { low, likely, high } = prediction.generation;
     Speed {
@@ -422,10 +230,6 @@ fn speed(prediction: &Prediction) -> Speed {
         generation_high_tokens_per_s: high,
         prompt_tokens_per_s: prediction.prompt,
     }
-}
-
-fn every_token_needs_it() -> Text {
-    Text::new("Every token needs it.", "每个词元都要用。")
 }
 
 fn cpu_computes() -> Text {
@@ -459,7 +263,7 @@ pub(super) fn about(tokens_per_s: f64) -> (String, String) {
 }
 
 /// `8k`, or the number itself.
-fn tokens_short(n: u32) -> String {
+pub(super) fn tokens_short(n: u32) -> String {
     if n >= 1024 && n.is_multiple_of(1024) { format!("{}k", n / 1024) } else { grouped(n) }
 }
 
@@ -479,15 +283,6 @@ fn grouped(n: u32) -> String {
 fn counted(n: u32, one: &str, many: &str, zh: &str) -> Text {
     let unit = if n == 1 { one } else { many };
     Text::new(format!("{n}{NBSP}{unit}"), format!("{n}{NBSP}{zh}"))
-}
-
-/// `Experts, 5 of 40 layers`; without the count when it is all of them.
-fn of_layers(en: &str, zh: &str, n: u32, n_layers: u32) -> Text {
-    if n == n_layers {
-        Text::new(en, zh)
-    } else {
-        Text::new(format!("{en}, {n} of {n_layers} layers"), format!("{zh}，{n_layers} 层中的 {n} 层"))
-    }
 }
 
 /// Quoted for a shell where a plain word would not do.

@@ -1,0 +1,185 @@
+//! The command line: what can be said, and its help.
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use tandem_engine::cpu::Isa;
+use tandem_engine::kv::KvType;
+
+/// Runs large language models on this computer.
+#[derive(Debug, Parser)]
+#[command(name = "tandem", version, about, after_help = crate::exit::HELP)]
+pub(crate) struct Args {
+    /// Folder for models, chats and settings, instead of the usual one
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Address of the hub or of a mirror
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) hub_url: Option<String>,
+    /// Language of messages; by default that of the system
+    #[arg(long, global = true, value_enum)]
+    pub(crate) lang: Option<Lang>,
+    /// Print JSON, failures included
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Log more to standard error; twice for even more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// NVML library to use instead of the system's
+    #[arg(long, global = true, value_name = "FILE", hide = true)]
+    pub(crate) nvml: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Language of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Lang {
+    /// English
+    En,
+    /// 简体中文
+    Zh,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Download a model; an interrupted download goes on where it was
+    Pull(Pull),
+    /// List the models on this computer
+    List,
+    /// Say whether a model will run here, how fast and why, before it is downloaded
+    Plan(Plan),
+    /// Ask a model: a prompt as argument, on standard input, or one after another
+    Run(Run),
+    /// Measure how fast a model reads and writes
+    Bench(Bench),
+    /// Turn texts into token ids: JSON lines {"text": …} in, {"ids": […]} out
+    Tokenize(Tokenize),
+    /// Write the logits at every position of a list of tokens
+    Logits(Logits),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Pull {
+    /// Repo on the hub: publisher/name
+    pub(crate) repo: String,
+    /// Version, such as Q4_K_M; by default the best for this computer
+    #[arg(long)]
+    pub(crate) quant: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Plan {
+    /// A GGUF file, a model of the library, or a repo on the hub
+    pub(crate) model: String,
+    /// Only this version of a repo
+    #[arg(long)]
+    pub(crate) quant: Option<String>,
+    #[command(flatten)]
+    pub(crate) wishes: Wishes,
+}
+
+/// What a plan must respect.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Wishes {
+    /// Context length in tokens
+    #[arg(long = "ctx", value_name = "TOKENS")]
+    pub(crate) context_length: Option<u32>,
+    /// Layers on the graphics card, as llama.cpp counts them
+    #[arg(long = "gpu-layers", value_name = "N")]
+    pub(crate) n_gpu_layers: Option<u32>,
+    /// Compute threads
+    #[arg(long = "threads", value_name = "N")]
+    pub(crate) n_threads: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// A GGUF file or a model of the library
+    pub(crate) model: String,
+    /// What to ask; without it standard input is read, and a terminal asks again and again
+    pub(crate) prompt: Vec<String>,
+    /// Instructions for the whole conversation
+    #[arg(long)]
+    pub(crate) system: Option<String>,
+    /// 0 always takes the likeliest token
+    #[arg(long)]
+    pub(crate) temperature: Option<f32>,
+    /// Keep the likeliest tokens; 0 keeps all
+    #[arg(long)]
+    pub(crate) top_k: Option<u32>,
+    /// Keep the likeliest tokens up to this mass
+    #[arg(long)]
+    pub(crate) top_p: Option<f32>,
+    /// Keep tokens with at least this share of the likeliest one's
+    #[arg(long)]
+    pub(crate) min_p: Option<f32>,
+    /// Makes answers repeatable
+    #[arg(long)]
+    pub(crate) seed: Option<u32>,
+    /// Most tokens of an answer
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) max_tokens: Option<u32>,
+    #[command(flatten)]
+    pub(crate) wishes: Wishes,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bench {
+    /// A GGUF file or a model of the library
+    pub(crate) model: String,
+    /// Tokens of the prompt
+    #[arg(long, default_value = "512", value_name = "N")]
+    pub(crate) prompt: NonZeroUsize,
+    /// Tokens to generate
+    #[arg(long, default_value = "128", value_name = "N")]
+    pub(crate) generate: NonZeroUsize,
+    /// How often to measure; medians are reported
+    #[arg(long, default_value = "5", value_name = "N")]
+    pub(crate) reps: NonZeroUsize,
+    /// Compute threads; by default as planned
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<u32>,
+    /// Instruction set: scalar, avx2, avxvnni or avx512vnni; by default the best one present
+    #[arg(long)]
+    pub(crate) isa: Option<Isa>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Tokenize {
+    /// A GGUF file
+    pub(crate) file: PathBuf,
+    /// Turn special tokens written in a text into those tokens (the default)
+    #[arg(long, overrides_with = "no_special")]
+    pub(crate) special: bool,
+    /// Leave special tokens in a text as text
+    #[arg(long, overrides_with = "special")]
+    pub(crate) no_special: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Logits {
+    /// A GGUF file; it needs no tokenizer
+    pub(crate) file: PathBuf,
+    /// JSON file with a list of token ids
+    #[arg(long, value_name = "IDS.JSON")]
+    pub(crate) tokens: PathBuf,
+    /// Where to write: little-endian f32, [n_tokens][n_vocab]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Tokens per step, cycled, such as 7,3,11; by default as many as fit a batch
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    pub(crate) chunks: Vec<NonZeroUsize>,
+    /// Context length; by default 256, or the number of tokens if that is more
+    #[arg(long = "ctx", value_name = "TOKENS")]
+    pub(crate) context_length: Option<NonZeroUsize>,
+    /// Type of the KV cache: f32 or f16
+    #[arg(long = "kv", default_value = "f32")]
+    pub(crate) kv_type: KvType,
+    /// Instruction set: scalar, avx2, avxvnni or avx512vnni; by default the best one present
+    #[arg(long)]
+    pub(crate) isa: Option<Isa>,
+    /// Compute threads; by default one per performance core
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+}

@@ -1,0 +1,76 @@
+//! How the program ends: exit codes that scripts can rely on, and failures as people read them.
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
+
+use tandem_core::wire::{ErrorCode, Failure, Text};
+
+use crate::terminal::Terminal;
+
+/// Shown below the help.
+pub(crate) const HELP: &str = "\
+Exit codes: 0 done; 1 failed; 2 wrong usage; 3 the hub cannot be reached or refuses; 4 not found, or access denied;
+5 the file cannot be used as a model, or is damaged; 6 not enough memory, disk space or context; 130 stopped";
+
+/// A failure in both languages, on its way through `anyhow`.
+#[derive(Debug)]
+pub(crate) struct Refused(pub(crate) Failure);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.message.en)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// Anything that core can explain, for `map_err`.
+pub(crate) fn refused(failure: impl Into<Failure>) -> anyhow::Error {
+    Refused(failure.into()).into()
+}
+
+/// A request that cannot be met as it was written.
+pub(crate) fn bad_request(message: Text, hint: Text) -> anyhow::Error {
+    refused(Failure::new(ErrorCode::BadRequest, message, hint))
+}
+
+/// Prints an error and says how to exit.
+pub(crate) fn report(error: &anyhow::Error, terminal: &Terminal) -> ExitCode {
+    if is_closed_pipe(error) {
+        // Whoever read has enough.
+        return ExitCode::SUCCESS;
+    }
+    match error.downcast_ref::<Refused>() {
+        Some(Refused(failure)) => {
+            terminal.failure(failure);
+            ExitCode::from(code(failure.code))
+        }
+        None => {
+            terminal.error(&format!("{error:#}"));
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|io| io.kind() == ErrorKind::BrokenPipe)
+}
+
+fn code(code: ErrorCode) -> u8 {
+    use ErrorCode as E;
+    match code {
+        E::NoNetwork | E::HubAnswerInvalid | E::HubRefused | E::RateLimited => 3,
+        E::NotFound | E::Gated | E::NoGgufInRepo | E::ModelMissing => 4,
+        E::NotGguf
+        | E::GgufTruncated
+        | E::GgufDamaged
+        | E::UnknownArchitecture
+        | E::UnknownTensorType
+        | E::UnknownTokenizer
+        | E::NotAChatModel
+        | E::ChecksumMismatch
+        | E::ChangedUpstream => 5,
+        E::OutOfMemory | E::DiskFull | E::ContextFull => 6,
+        E::Cancelled => 130,
+        _ => 1,
+    }
+}
