@@ -1,16 +1,8 @@
 //! Odd repos for demonstrations and tests: without GGUF, gated, in shards, damaged. The GGUF files are tiny.
 
-use super::repo::Repo;
+use tandem_engine::gguf::Writer;
 
-/// GGUF value types used here.
-const U16: u32 = 2;
-const U32: u32 = 4;
-const I32: u32 = 5;
-const STRING: u32 = 8;
-/// Tensor data begins at multiples of this.
-const ALIGNMENT: usize = 32;
-/// Floats per tensor.
-const N_ELEMS: u64 = 64;
+use super::repo::Repo;
 
 /// Repos that try a client's manners.
 pub fn demo_repos() -> Vec<Repo> {
@@ -51,58 +43,26 @@ pub fn demo_repos() -> Vec<Repo> {
 
 /// A whole, well-formed GGUF of one small tensor; too little of a model to load.
 pub fn tiny_gguf(architecture: &str) -> Vec<u8> {
-    gguf(&metadata(architecture), &["token_embd.weight"])
+    let writer = writer(architecture).tensor_f32("token_embd.weight", &[64], &[0.5; 64]);
+    writer.to_bytes().expect("a tiny file has no absurd sizes")
 }
 
 /// The same with a tensor per shard.
 pub fn demo_sharded_gguf(n_shards: u16) -> Vec<Vec<u8>> {
-    let shard = |n: u16| {
-        let mut entries = if n == 0 { metadata("llama") } else { Vec::new() };
-        entries.push(entry("split.no", U16, &n.to_le_bytes()));
-        entries.push(entry("split.count", U16, &n_shards.to_le_bytes()));
-        entries.push(entry("split.tensors.count", I32, &i32::from(n_shards).to_le_bytes()));
-        gguf(&entries, &[&format!("blk.{n}.attn_norm.weight")])
-    };
-    (0..n_shards).map(shard).collect()
+    let whole = (0..n_shards).fold(writer("llama"), |writer, n| {
+        writer.tensor_f32(&format!("blk.{n}.attn_norm.weight"), &[64], &[f32::from(n); 64])
+    });
+    let shards = whole.split(n_shards);
+    shards.iter().map(|shard| shard.to_bytes().expect("a tiny file has no absurd sizes")).collect()
 }
 
-fn metadata(architecture: &str) -> Vec<Vec<u8>> {
-    let count = |name: &str, value: u32| entry(&format!("{architecture}.{name}"), U32, &value.to_le_bytes());
-    vec![
-        entry("general.architecture", STRING, &string(architecture)),
-        entry("general.name", STRING, &string("Tiny")),
-        count("block_count", 1),
-        count("context_length", 2048),
-        count("embedding_length", 64),
-        count("feed_forward_length", 64),
-        count("attention.head_count", 1),
-    ]
-}
-
-fn gguf(entries: &[Vec<u8>], tensors: &[&str]) -> Vec<u8> {
-    let mut file = b"GGUF".to_vec();
-    file.extend(3u32.to_le_bytes());
-    file.extend((tensors.len() as u64).to_le_bytes());
-    file.extend((entries.len() as u64).to_le_bytes());
-    file.extend(entries.concat());
-    let tensor_bytes = N_ELEMS * 4;
-    for (n, name) in (0u64..).zip(tensors) {
-        file.extend(string(name));
-        file.extend(1u32.to_le_bytes());
-        file.extend(N_ELEMS.to_le_bytes());
-        file.extend(0u32.to_le_bytes());
-        file.extend((n * tensor_bytes).to_le_bytes());
-    }
-    file.resize(file.len().next_multiple_of(ALIGNMENT), 0);
-    let n_values = N_ELEMS * tensors.len() as u64;
-    file.extend((0..n_values).flat_map(|n| (n as f32).to_le_bytes()));
-    file
-}
-
-fn entry(key: &str, value_type: u32, value: &[u8]) -> Vec<u8> {
-    [&string(key), &value_type.to_le_bytes()[..], value].concat()
-}
-
-fn string(text: &str) -> Vec<u8> {
-    [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
+fn writer(architecture: &str) -> Writer {
+    let key = |name: &str| format!("{architecture}.{name}");
+    Writer::new(architecture)
+        .meta("general.name", "Tiny")
+        .meta(&key("block_count"), 1u32)
+        .meta(&key("context_length"), 2048u32)
+        .meta(&key("embedding_length"), 64u32)
+        .meta(&key("feed_forward_length"), 64u32)
+        .meta(&key("attention.head_count"), 1u32)
 }

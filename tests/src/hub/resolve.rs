@@ -67,7 +67,7 @@ async fn resolve(
                 answer.status(StatusCode::FOUND).header(header::LOCATION, link).body(Body::empty())
             } else {
                 let etag = format!("\"{}\"", blob.git_oid());
-                let path = utf8_percent_encode(&path, IN_PATH);
+                let (id, path) = (utf8_percent_encode(&id, IN_PATH), utf8_percent_encode(&path, IN_PATH));
                 let link = format!("/api/resolve-cache/models/{id}/{commit}/{path}?etag={}", blob.git_oid());
                 let answer = answer.header("x-linked-etag", &etag).header(header::ETAG, &etag);
                 answer.status(StatusCode::TEMPORARY_REDIRECT).header(header::LOCATION, link).body(Body::empty())
@@ -132,7 +132,7 @@ async fn large_file(
 
 fn signed_link(state: &State, id: &str, path: &str, sha256: &str) -> String {
     let signature = signature(id, path, state.link_era.load(Ordering::Acquire));
-    let path = utf8_percent_encode(path, IN_PATH);
+    let (id, path) = (utf8_percent_encode(id, IN_PATH), utf8_percent_encode(path, IN_PATH));
     format!("{}/{id}/{path}?X-Amz-Expires=3600&etag={sha256}&X-Amz-Signature={signature}", state.cdn_url)
 }
 
@@ -160,7 +160,8 @@ impl Refusal {
         };
         match self {
             Self::Renamed { to } => {
-                let location = path.replacen(id, to, 1);
+                let [id, to] = [id, to].map(|id| utf8_percent_encode(id, IN_PATH).to_string());
+                let location = path.replacen(&id, &to, 1);
                 let answer = Response::builder().status(StatusCode::TEMPORARY_REDIRECT);
                 json_body(answer.header(header::LOCATION, location), String::new())
             }

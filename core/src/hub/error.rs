@@ -1,0 +1,334 @@
+//! What can go wrong with the hub, as data, and in words.
+
+use std::time::Duration;
+
+use reqwest::Url;
+use tandem_engine::gguf::GgufError;
+
+use super::http::root_cause;
+use crate::error::Explain;
+use crate::wire::{ErrorCode, Failure, Text};
+
+/// Why the hub did not give what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The base URL in the settings is none.
+    #[error("`{url}` is not a base URL")]
+    BadBaseUrl {
+        /// As typed.
+        url: String,
+    },
+    /// The TLS library could not be set up.
+    #[error("the HTTP client cannot be set up: {detail}")]
+    ClientNotSetUp {
+        /// What it said.
+        detail: String,
+    },
+    /// A repo name that no repo can have.
+    #[error("`{repo}` is not a repo name")]
+    BadRepoName {
+        /// As given.
+        repo: String,
+    },
+    /// A page of results that this hub did not give out.
+    #[error("a cursor of another hub")]
+    BadCursor,
+    /// No connection, or it broke.
+    #[error("{host}: {fault}: {detail}")]
+    Network {
+        /// Whom we tried to reach.
+        host: String,
+        /// In which way.
+        fault: NetworkFault,
+        /// What the system said.
+        detail: String,
+    },
+    /// An answer, but not one that a hub gives.
+    #[error("{host}: {oddity}")]
+    NotAHub {
+        /// Who answered.
+        host: String,
+        /// What was odd.
+        oddity: Oddity,
+    },
+    /// No such repo, revision or file, or it is hidden.
+    #[error("{what} not found: `{repo}`")]
+    NotFound {
+        /// `publisher/name`.
+        repo: String,
+        /// What is missing.
+        what: Missing,
+    },
+    /// The repo wants an accepted licence.
+    #[error("`{repo}` is gated")]
+    Gated {
+        /// `publisher/name`.
+        repo: String,
+        /// Where the licence is accepted.
+        page: String,
+        /// Whether we sent a token; then its owner has not accepted.
+        has_token: bool,
+    },
+    /// The hub does not know our token.
+    #[error("the hub does not accept the access token")]
+    WrongToken,
+    /// Too many requests.
+    #[error("too many requests")]
+    RateLimited {
+        /// How long to wait, if the hub says.
+        wait: Option<Duration>,
+    },
+    /// The hub refuses for a reason of its own.
+    #[error("the hub refuses with status {status}: {message}")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// What it says.
+        message: String,
+    },
+    /// A header that cannot be read.
+    #[error("`{path}`: {source}")]
+    BadHeader {
+        /// File in the repo.
+        path: String,
+        /// What is wrong with it.
+        source: GgufError,
+    },
+}
+
+/// What a repo lacks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    /// The repo itself.
+    #[error("repo")]
+    Repo,
+    /// The commit or branch.
+    #[error("revision")]
+    Revision,
+    /// A file.
+    #[error("file `{path}`")]
+    File {
+        /// Path in the repo.
+        path: String,
+    },
+}
+
+/// How a connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkFault {
+    /// The name has no address.
+    #[error("unknown host")]
+    UnknownHost,
+    /// Nobody answers there, or TLS failed.
+    #[error("cannot connect")]
+    CannotConnect,
+    /// No answer, or no more of it, for too long.
+    #[error("timed out")]
+    TimedOut,
+    /// The connection broke.
+    #[error("connection lost")]
+    Lost,
+}
+
+/// What was odd about an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Oddity {
+    /// A web page instead of data.
+    #[error("a web page instead of data")]
+    Html,
+    /// Not the JSON a hub sends.
+    #[error("unreadable JSON: {detail}")]
+    BadJson {
+        /// Where it stopped.
+        detail: String,
+    },
+    /// More JSON than any listing has.
+    #[error("more than {limit_bytes} bytes of JSON")]
+    TooLarge {
+        /// What is read at most.
+        limit_bytes: u64,
+    },
+    /// Redirects without end.
+    #[error("redirects in a circle")]
+    RedirectLoop,
+    /// From HTTPS to HTTP.
+    #[error("a redirect away from HTTPS")]
+    InsecureRedirect,
+    /// A header is missing without which a file cannot be trusted.
+    #[error("no `{name}` header")]
+    NoHeader {
+        /// Its name.
+        name: &'static str,
+    },
+    /// Another range than asked for, or another length than promised.
+    #[error("other bytes than asked for")]
+    WrongRange,
+}
+
+impl HubError {
+    pub(super) fn odd(url: &Url, oddity: Oddity) -> Self {
+        Self::NotAHub { host: host(url), oddity }
+    }
+
+    pub(super) fn network(url: &Url, fault: NetworkFault, detail: impl Into<String>) -> Self {
+        Self::Network { host: host(url), fault, detail: detail.into() }
+    }
+
+    pub(crate) fn from_reqwest(url: &Url, error: &reqwest::Error) -> Self {
+        let fault = if error.is_timeout() {
+            NetworkFault::TimedOut
+        } else if error.is_dns() {
+            NetworkFault::UnknownHost
+        } else if error.is_connect() {
+            NetworkFault::CannotConnect
+        } else {
+            NetworkFault::Lost
+        };
+        Self::network(url, fault, root_cause(error))
+    }
+}
+
+fn host(url: &Url) -> String {
+    url.host_str().unwrap_or("?").to_owned()
+}
+
+impl Explain for HubError {
+    fn explain(&self) -> Failure {
+        let failure = |code, message: (String, String), hint: (&str, &str)| {
+            Failure::new(code, Text::new(message.0, message.1), Text::new(hint.0, hint.1))
+        };
+        match self {
+            Self::BadBaseUrl { url } => failure(
+                ErrorCode::BadRequest,
+                (format!("`{url}` is not the address of a hub"), format!("`{url}` 不是有效的模型站地址")),
+                (
+                    "enter an address such as `https://huggingface.co` in the settings",
+                    "在设置中填写类似 `https://huggingface.co` 的地址",
+                ),
+            ),
+            Self::ClientNotSetUp { detail } => failure(
+                ErrorCode::NoNetwork,
+                (format!("secure connections cannot be set up: {detail}"), format!("无法建立安全连接：{detail}")),
+                ("check the system's certificates and proxy settings", "检查系统的证书和代理设置"),
+            ),
+            Self::BadRepoName { repo } => failure(
+                ErrorCode::BadRequest,
+                (format!("`{repo}` is not the name of a model"), format!("`{repo}` 不是有效的模型名称")),
+                ("write it as `publisher/name`", "请按 `发布者/名称` 的格式填写"),
+            ),
+            Self::BadCursor => failure(
+                ErrorCode::BadRequest,
+                ("these results belong to another hub".to_owned(), "这些结果来自另一个模型站".to_owned()),
+                ("search again", "请重新搜索"),
+            ),
+            Self::Network { host, fault, .. } => explain_network(host, *fault),
+            Self::NotAHub { host, oddity } => explain_oddity(host, oddity),
+            Self::NotFound { repo, what } => failure(
+                ErrorCode::NotFound,
+                match what {
+                    Missing::Repo => (
+                        format!("there is no model `{repo}`, or it is private"),
+                        format!("没有 `{repo}` 这个模型，或者它是私有的"),
+                    ),
+                    Missing::Revision => (
+                        format!("this version of `{repo}` is no longer on the hub"),
+                        format!("模型站上已没有 `{repo}` 的这个版本"),
+                    ),
+                    Missing::File { path } => {
+                        (format!("`{repo}` has no file `{path}`"), format!("`{repo}` 中没有文件 `{path}`"))
+                    }
+                },
+                ("search for it again: it may have been renamed or removed", "请重新搜索：它可能已改名或被删除"),
+            ),
+            Self::Gated { repo, page, has_token } => Failure::new(
+                ErrorCode::Gated,
+                Text::new(
+                    format!("the publisher of `{repo}` asks you to accept its licence first"),
+                    format!("`{repo}` 的发布者要求先接受许可协议"),
+                ),
+                if *has_token {
+                    Text::new(
+                        format!(
+                            "open {page}, accept the licence with the account your token belongs to, then try again"
+                        ),
+                        format!("打开 {page}，用令牌所属的账号接受许可协议，然后重试"),
+                    )
+                } else {
+                    Text::new(
+                        format!("open {page}, accept the licence, and set an access token (`HF_TOKEN`)"),
+                        format!("打开 {page} 接受许可协议，并设置访问令牌（`HF_TOKEN`）"),
+                    )
+                },
+            ),
+            Self::WrongToken => failure(
+                ErrorCode::Gated,
+                ("the hub does not accept the access token".to_owned(), "模型站不接受当前的访问令牌".to_owned()),
+                (
+                    "make a new token on the hub, or remove it: public models need none",
+                    "在模型站上新建令牌，或者删除令牌：公开模型不需要令牌",
+                ),
+            ),
+            Self::RateLimited { wait } => {
+                let seconds = wait.map_or(60, |wait| wait.as_secs().max(1));
+                failure(
+                    ErrorCode::RateLimited,
+                    (
+                        format!("the hub asks us to wait {seconds} seconds: too many requests"),
+                        format!("请求过多，模型站要求等待 {seconds} 秒"),
+                    ),
+                    ("try again then; with an access token the limit is higher", "稍后重试；使用访问令牌可以提高上限"),
+                )
+            }
+            Self::Refused { status, message } => {
+                let said = if message.is_empty() { String::new() } else { format!(" (`{message}`)") };
+                failure(
+                    ErrorCode::HubRefused,
+                    (format!("the hub answers with error {status}{said}"), format!("模型站返回错误 {status}{said}")),
+                    ("try again later", "请稍后重试"),
+                )
+            }
+            Self::BadHeader { source, .. } => source.explain(),
+        }
+    }
+}
+
+fn explain_network(host: &str, fault: NetworkFault) -> Failure {
+    let message = match fault {
+        NetworkFault::UnknownHost => Text::new(format!("`{host}` cannot be found"), format!("找不到 `{host}`")),
+        NetworkFault::CannotConnect => Text::new(format!("no connection to `{host}`"), format!("无法连接到 `{host}`")),
+        NetworkFault::TimedOut => Text::new(format!("`{host}` does not answer"), format!("`{host}` 没有响应")),
+        NetworkFault::Lost => {
+            Text::new(format!("the connection to `{host}` was lost"), format!("与 `{host}` 的连接已断开"))
+        }
+    };
+    Failure::new(
+        ErrorCode::NoNetwork,
+        message,
+        Text::new(
+            "check the internet connection and proxy, or set a mirror of the hub in the settings",
+            "检查网络和代理，或者在设置中改用镜像站",
+        ),
+    )
+}
+
+fn explain_oddity(host: &str, oddity: &Oddity) -> Failure {
+    let message = match oddity {
+        Oddity::Html => {
+            Text::new(format!("`{host}` sent a web page instead of data"), format!("`{host}` 返回的是网页而不是数据"))
+        }
+        _ => Text::new(
+            format!("`{host}` does not answer as a hub does: {oddity}"),
+            format!("`{host}` 的响应不像模型站：{oddity}"),
+        ),
+    };
+    let hint = match oddity {
+        Oddity::Html => {
+            Text::new("open a browser: the network may want a login first", "打开浏览器看看：当前网络可能需要先登录")
+        }
+        _ => Text::new(
+            "check the address of the hub in the settings, or try again later",
+            "检查设置中的模型站地址，或稍后重试",
+        ),
+    };
+    Failure::new(ErrorCode::HubAnswerInvalid, message, hint)
+}

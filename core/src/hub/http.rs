@@ -1,0 +1,313 @@
+//! Requests to the hub: TLS, proxies, redirects by hand, bounded bodies, and refusals turned into errors.
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RANGE, RETRY_AFTER,
+};
+use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
+use rustls::crypto::ring;
+use rustls_platform_verifier::Verifier;
+use serde::de::DeserializeOwned;
+
+use super::error::{HubError, Missing, NetworkFault, Oddity};
+use super::{DEFAULT_HUB_URL, Hub};
+
+/// What a request was about, for its errors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About<'a> {
+    pub(super) repo: &'a str,
+    pub(super) path: Option<&'a str>,
+}
+
+/// Which bytes of a file to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ByteRange {
+    /// From here to the end.
+    From(u64),
+    /// From the first to before the second.
+    Between(u64, u64),
+}
+
+impl Hub {
+    /// A URL of the hub whose path has these parts; a `/` within a part is encoded.
+    pub(super) fn url(&self, parts: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(parts);
+        }
+        url
+    }
+
+    /// Asks for JSON, following redirects; with it the `Link` to the next page on this hub.
+    pub(super) async fn get_json<T: DeserializeOwned>(
+        &self,
+        url: Url,
+        about: About<'_>,
+    ) -> Result<(T, Option<Url>), HubError> {
+        let asked = url.clone();
+        let answer = async {
+            let response = self.follow(Method::GET, url, None).await?;
+            if !response.status().is_success() {
+                return Err(self.refusal(&response, about));
+            }
+            let next = next_page(response.headers()).and_then(|next| response.url().join(&next).ok());
+            let next = next.filter(|next| next.origin() == self.base.origin());
+            let body = read_json_body(response).await?;
+            match serde_json::from_slice(&body) {
+                Ok(value) => Ok((value, next)),
+                Err(error) => Err(HubError::odd(&asked, Oddity::BadJson { detail: error.to_string() })),
+            }
+        };
+        match tokio::time::timeout(JSON_TIMEOUT, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(HubError::network(&asked, NetworkFault::TimedOut, "no answer in time")),
+        }
+    }
+
+    /// Sends a request and follows redirects by hand, until an answer that is none or that is the hub's pointer to a
+    /// file kept elsewhere. The token goes to the hub's origin only; a fall from HTTPS to HTTP is refused.
+    pub(super) async fn follow(
+        &self,
+        method: Method,
+        url: Url,
+        range: Option<ByteRange>,
+    ) -> Result<Response, HubError> {
+        let mut url = url;
+        for _ in 0..MAX_HOPS {
+            let mut request = self.client.request(method.clone(), url.clone()).header(ACCEPT_ENCODING, "identity");
+            if let Some(token) = self.token.as_ref().filter(|_| url.origin() == self.base.origin()) {
+                request = request.header(AUTHORIZATION, secret_header(token)?);
+            }
+            if let Some(range) = range {
+                request = request.header(RANGE, range.header());
+            }
+            let answer = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await;
+            let response = match answer {
+                Ok(answer) => answer.map_err(|error| HubError::from_reqwest(&url, &error))?,
+                Err(_) => return Err(HubError::network(&url, NetworkFault::TimedOut, "no answer in time")),
+            };
+            let Some(target) = redirect_target(&response) else { return Ok(response) };
+            let points_away = target.origin() != self.base.origin();
+            if points_away && response.headers().contains_key(REPO_COMMIT) {
+                return Ok(response);
+            }
+            if url.scheme() == "https" && target.scheme() != "https" {
+                return Err(HubError::odd(&url, Oddity::InsecureRedirect));
+            }
+            url = target;
+        }
+        Err(HubError::odd(&url, Oddity::RedirectLoop))
+    }
+
+    /// What an answer that is no success says.
+    pub(super) fn refusal(&self, response: &Response, about: About<'_>) -> HubError {
+        let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let (code, message) = (text("x-error-code"), text("x-error-message"));
+        let repo = about.repo.to_owned();
+        let missing = |what: Missing| HubError::NotFound { repo: repo.clone(), what };
+        let file = || about.path.map_or(Missing::Repo, |path| Missing::File { path: path.to_owned() });
+        match (response.status().as_u16(), code) {
+            (401 | 403, "GatedRepo") => {
+                HubError::Gated { page: self.page_url(about.repo), repo, has_token: self.token.is_some() }
+            }
+            (401, _) if message.starts_with("Invalid credentials") => HubError::WrongToken,
+            (401, _) | (_, "RepoNotFound") => missing(Missing::Repo),
+            (_, "RevisionNotFound") => missing(Missing::Revision),
+            (404, _) => missing(file()),
+            (429, _) => HubError::RateLimited { wait: wait_of(response.headers()) },
+            (511, _) => HubError::odd(response.url(), Oddity::Html),
+            (status, _) => HubError::Refused { status, message: message.chars().take(200).collect() },
+        }
+    }
+}
+
+impl ByteRange {
+    fn header(self) -> String {
+        match self {
+            Self::From(first) => format!("bytes={first}-"),
+            Self::Between(first, end) => format!("bytes={first}-{}", end - 1),
+        }
+    }
+}
+
+/// Reads a base URL as a person may have typed it.
+pub(super) fn parse_base(text: &str) -> Result<Url, HubError> {
+    let text = text.trim();
+    let full = match text {
+        "" => DEFAULT_HUB_URL.to_owned(),
+        _ if text.contains("://") => text.to_owned(),
+        _ => format!("https://{text}"),
+    };
+    let bad = || HubError::BadBaseUrl { url: text.to_owned() };
+    let mut url = Url::parse(&full).map_err(|_| bad())?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() || !url.username().is_empty() {
+        return Err(bad());
+    }
+    url.set_query(None);
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// A client that trusts the system's certificates and, where the system has none, Mozilla's; that goes through the
+/// system's proxy unless the hub is on this machine; and that follows no redirect by itself.
+pub(super) fn client(base: &Url, user_agent: &str) -> Result<Client, HubError> {
+    let not_set_up = |detail: String| HubError::ClientNotSetUp { detail };
+    let provider = Arc::new(ring::default_provider());
+    let roots = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned();
+    let verifier = Verifier::new_with_extra_roots(roots, Arc::clone(&provider));
+    let verifier = verifier.map_err(|error| not_set_up(error.to_string()))?;
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| not_set_up(error.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    let mut builder = Client::builder()
+        .tls_backend_preconfigured(tls)
+        .user_agent(user_agent)
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .connect_timeout(CONNECT_TIMEOUT);
+    if is_loopback(base) {
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|error| not_set_up(root_cause(&error)))
+}
+
+/// Reads a body of JSON, of bounded size.
+async fn read_json_body(mut response: Response) -> Result<Vec<u8>, HubError> {
+    let url = response.url().clone();
+    if is_html(response.headers()) {
+        return Err(HubError::odd(&url, Oddity::Html));
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| HubError::from_reqwest(&url, &error))? {
+        if body.len() + chunk.len() > MAX_JSON_BYTES {
+            return Err(HubError::odd(&url, Oddity::TooLarge { limit_bytes: MAX_JSON_BYTES as u64 }));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Whether an answer is a web page: a captive portal or a proxy speaks, not the hub.
+pub(crate) fn is_html(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    content_type.trim_start().to_ascii_lowercase().starts_with("text/html")
+}
+
+/// How long a 429 asks to wait: `Retry-After`, else the reset time in `RateLimit`.
+pub(crate) fn wait_of(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let retry_after = text(RETRY_AFTER.as_str()).and_then(|value| value.trim().parse().ok());
+    let reset = || text("ratelimit")?.split(';').find_map(|part| part.trim().strip_prefix("t=")?.parse().ok());
+    retry_after.or_else(reset).map(Duration::from_secs)
+}
+
+pub(super) fn redirect_target(response: &Response) -> Option<Url> {
+    let is_redirect = matches!(
+        response.status(),
+        StatusCode::MOVED_PERMANENTLY
+            | StatusCode::FOUND
+            | StatusCode::SEE_OTHER
+            | StatusCode::TEMPORARY_REDIRECT
+            | StatusCode::PERMANENT_REDIRECT
+    );
+    let location = response.headers().get(LOCATION).filter(|_| is_redirect)?;
+    response.url().join(location.to_str().ok()?).ok()
+}
+
+/// The target of `Link: <…>; rel="next"`.
+fn next_page(headers: &HeaderMap) -> Option<String> {
+    let links = headers.get_all(reqwest::header::LINK);
+    let mut links = links.iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let target = |link: &str| Some(link.split_once('<')?.1.split_once('>')?.0.to_owned());
+    links.find(|link| link.contains("rel=\"next\"")).and_then(target)
+}
+
+fn secret_header(token: &str) -> Result<HeaderValue, HubError> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| HubError::WrongToken)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host_str() {
+        Some("localhost") => true,
+        Some(host) => host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()),
+        None => false,
+    }
+}
+
+/// The innermost message of an error, without URLs (signed ones are secrets).
+pub(super) fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: Option<&dyn std::error::Error> = error.source();
+    let mut text = None;
+    while let Some(error) = cause {
+        text = Some(error.to_string());
+        cause = error.source();
+    }
+    text.unwrap_or_else(|| "the connection failed".to_owned())
+}
+
+pub(super) const REPO_COMMIT: &str = "x-repo-commit";
+const MAX_HOPS: usize = 8;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// From a request to the head of its answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// From a request to the end of its JSON.
+const JSON_TIMEOUT: Duration = Duration::from_secs(40);
+/// Listings of the largest repos are a few megabytes.
+const MAX_JSON_BYTES: usize = 32 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_urls_are_read_as_people_type_them() {
+        let cases = [
+            ("", Some("https://huggingface.co/")),
+            (" https://huggingface.co/ ", Some("https://huggingface.co/")),
+            ("hf-mirror.com", Some("https://hf-mirror.com/")),
+            ("http://localhost:8080/hub?x=1#y", Some("http://localhost:8080/hub")),
+            ("ftp://huggingface.co", None),
+            ("https://user@huggingface.co", None),
+            ("https://", None),
+            ("not a host", None),
+        ];
+        for (typed, expected) in cases {
+            assert_eq!(parse_base(typed).ok().as_ref().map(Url::as_str), expected, "`{typed}`");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_read_from_either_header() {
+        let cases = [
+            (&[("retry-after", "7")][..], Some(7)),
+            (&[("ratelimit", "\"api\";r=0;t=213")][..], Some(213)),
+            (&[("retry-after", "1"), ("ratelimit", "\"api\";r=0;t=213")][..], Some(1)),
+            (&[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")][..], None),
+            (&[][..], None),
+        ];
+        for (headers, seconds) in cases {
+            let map = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+            assert_eq!(wait_of(&map), seconds.map(Duration::from_secs), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_next_page_is_followed() {
+        let link = |value: &str| {
+            let map = [(reqwest::header::LINK, value.parse().unwrap())].into_iter().collect();
+            next_page(&map)
+        };
+        assert_eq!(link("<https://a/x?cursor=1>; rel=\"next\"").as_deref(), Some("https://a/x?cursor=1"));
+        assert_eq!(link("<https://a/p>; rel=\"prev\", <https://a/n>; rel=\"next\"").as_deref(), Some("https://a/n"));
+        assert_eq!(link("<https://a/p>; rel=\"prev\""), None);
+        assert_eq!(link("no brackets; rel=\"next\""), None);
+    }
+}
