@@ -110,6 +110,10 @@ const scenes = [
     await page.press(id('composer-input'), 'Enter');
     await page.waitForSelector(`${id('message-assistant')}[data-end=failed]`);
   }],
+  ['chats-layer', '', async (page) => {
+    if (await page.isVisible('.only-rail[aria-expanded]')) await page.click('.only-rail[aria-expanded]');
+    await page.hover(`.layer ${id('chat-item')}, .side ${id('chat-item')}`);
+  }],
   ['machine', '', async (page) => {
     await loadModel(page, 'qwen3-30b');
     await page.click(id('nav-machine'));
@@ -137,7 +141,7 @@ for (const [name, query, act] of scenes.filter(([name]) => scenePattern.test(nam
   for (const [lang, theme, size] of looks.filter((look) => lookPattern.test(look.join('-')))) {
     const [width, height] = SIZES[size];
     const file = `${name}-${lang}-${theme}-${size}.png`;
-    const page = await browser.newPage({ viewport: { width, height } });
+    const page = await browser.newPage({ viewport: { width, height }, locale: lang === 'zh' ? 'zh-CN' : 'en-US' });
     page.on('pageerror', (error) => problems.push(`${file}: ${error}`));
     page.on('console', (message) => message.type() === 'error' && problems.push(`${file}: ${message.text()}`));
     try {

@@ -2,7 +2,7 @@
 
 import type { Backend } from './lib/backend/backend';
 import { FakeBackend, type FakeOptions } from './lib/backend/fake';
-import { gated, noGguf, offline } from './lib/backend/fake-data';
+import { ANSWER, gated, noGguf, offline, SECOND_ANSWER } from './lib/backend/fake-data';
 import type { Language, Theme } from './lib/wire';
 
 const GAUGE_MS = 1000;
@@ -10,11 +10,13 @@ const GAUGE_MS = 1000;
 export function open(): Backend {
   const wanted = new URLSearchParams(location.search);
   const pace = Number(wanted.get('pace') ?? 1);
+  const repeats = Number(wanted.get('long') ?? 0);
   const fake = new FakeBackend({
     library: (wanted.get('library') ?? 'full') as FakeOptions['library'],
     withGpu: wanted.get('gpu') !== '0',
     withDownloads: wanted.get('downloads') === '1',
     settings: { language: (wanted.get('lang') ?? 'system') as Language, theme: (wanted.get('theme') ?? 'system') as Theme },
+    ...(repeats > 0 ? { answer: Array.from({ length: repeats }, () => `${ANSWER}\n\n${SECOND_ANSWER}`).join('\n\n') } : {}),
     failures: failures(wanted.getAll('fail')),
     pause: (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds * pace)),
   });

@@ -81,10 +81,10 @@ function repo(model: HubModel, facts: Omit<FakeModel, 'name' | 'architecture' | 
 export const repos: FakeRepo[] = [
   repo(hubModel('unsloth/Qwen3.6-35B-A3B-GGUF', 35e9, 1_240_000, { architecture: 'qwen3moe', context_length: 262144 }), { n_active: 3e9, n_layers: 40 }, MOE_QUANTS),
   repo(hubModel('ggml-org/gpt-oss-20b-GGUF', 21e9, 812_000, { architecture: 'gpt-oss' }), { n_active: 3.6e9, n_layers: 24 }, [['MXFP4', 11.3]]),
-  repo(hubModel('HuggingFaceTB/SmolLM2-135M-Instruct-GGUF', 135e6, 96_000, { context_length: 8192 }), { n_active: 135e6, n_layers: 30 }, [['Q4_1', 0.09], ['Q8_0', 0.14]]),
+  repo(hubModel('HuggingFaceTB/SmolLM2-135M-Instruct-GGUF', 135e6, 960_000, { context_length: 8192 }), { n_active: 135e6, n_layers: 30 }, [['Q4_1', 0.09], ['Q8_0', 0.14]]),
   repo(hubModel('bartowski/Ministral-3-8B-Instruct-GGUF', 8e9, 540_000), { n_active: 8e9, n_layers: 34 }, DENSE_8B),
   repo(hubModel('google/gemma-4-26B-A4B-it-GGUF', 26e9, 433_000, { architecture: 'gemma4', license: 'gemma', gated: true }), { n_active: 4e9, n_layers: 30 }, [], gated),
-  repo(hubModel('unsloth/Qwen3-Coder-Next-80B-GGUF', 80e9, 208_000, { architecture: 'qwen3next', context_length: 262144 }), { n_active: 3e9, n_layers: 48 }, [['UD-Q2_K_XL', 28.6], ['Q4_K_M', 45.2]]),
+  repo(hubModel('unsloth/Qwen3-Coder-Next-80B-GGUF', 80e9, 408_000, { architecture: 'qwen3next', context_length: 262144 }), { n_active: 3e9, n_layers: 48 }, [['UD-Q2_K_XL', 28.6], ['Q4_K_M', 45.2]]),
   repo(hubModel('LiquidAI/LFM2-8B-A1B-GGUF', 8.3e9, 154_000, { architecture: 'lfm2moe', context_length: 32768 }), { n_active: 1.5e9, n_layers: 24 }, [['Q4_K_M', 4.7], ['Q8_0', 8.2]]),
   repo(hubModel('Qwen/Qwen3.6-35B-GPTQ-Int4', 35e9, 88_000, { tags: ['gptq'], architecture: null }), { n_active: 3e9, n_layers: 40 }, [], noGguf),
 ];

@@ -21,6 +21,8 @@ export type FakeOptions = {
   /** Commands that fail, and how. */
   failures: Partial<Record<keyof Backend, Failure>>;
   settings: Partial<Settings>;
+  /** What is answered, instead of the invented answers. */
+  answer: string;
   /** Lets time pass. */
   pause: (milliseconds: number) => Promise<void>;
 };
@@ -43,9 +45,10 @@ export class FakeBackend implements Backend {
   #phase: Phase = 'empty';
   #rate: number | null = null;
   readonly #pause: (milliseconds: number) => Promise<void>;
+  readonly #answer: string | undefined;
 
   constructor(options: Partial<FakeOptions> = {}) {
-    const { library = 'full', withGpu = true, withDownloads = false, failures = {}, settings = {}, pause = () => Promise.resolve() } = options;
+    const { library = 'full', withGpu = true, withDownloads = false, failures = {}, settings = {}, answer, pause = () => Promise.resolve() } = options;
     this.failures = failures;
     this.#settings = { ...defaultSettings, ...settings };
     this.#hardware = fakeHardware(withGpu);
@@ -53,6 +56,7 @@ export class FakeBackend implements Backend {
     this.#chats = library === 'full' ? fakeChats() : [];
     for (const download of withDownloads ? fakeDownloads() : []) this.#downloads.set(download.id, download);
     this.#pause = pause;
+    this.#answer = answer;
   }
 
   // What a test or a screenshot may do from outside -----------------------------------------------
@@ -282,7 +286,7 @@ export class FakeBackend implements Backend {
       }
     }
     let count = 0;
-    for (const piece of pieces(isSecond ? SECOND_ANSWER : ANSWER)) {
+    for (const piece of pieces(this.#answer ?? (isSecond ? SECOND_ANSWER : ANSWER))) {
       if (this.#isStopped) break;
       assistant.text += piece;
       count += 1;

@@ -9,7 +9,8 @@ export type Tongue = 'en' | 'zh';
 const DICTIONARIES: Record<Tongue, Dictionary> = { en, zh };
 
 export class Locale {
-  tongue: Tongue = $state('en');
+  /** Until the settings are known: what the page was opened with. */
+  tongue: Tongue = $state(document.documentElement.lang.startsWith('zh') ? 'zh' : 'en');
 
   /** Every sentence of the interface. */
   readonly t: Dictionary = $derived(DICTIONARIES[this.tongue]);

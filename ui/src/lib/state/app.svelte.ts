@@ -35,6 +35,7 @@ export class App {
   failure: Failure | null = $state.raw(null);
   /** Counts requests to put the cursor into the composer. */
   composerFocus = $state(0);
+  #isSubscribed = false;
 
   constructor(private readonly backend: Backend) {
     this.settings = new SettingsState(backend, this.locale, (info) => this.#adoptInfo(info));
@@ -60,14 +61,15 @@ export class App {
     try {
       const info = await this.backend.app_info();
       this.settings.adopt(info.settings);
+      this.#subscribe();
       const [library, downloads] = await Promise.all([this.backend.library(), this.backend.downloads(), this.chats.refresh()]);
       this.library.adopt(library);
       this.downloads.adopt(downloads);
       this.runtime.adopt(info.runtime);
-      this.router.go(this.library.models.length > 0 || downloads.length > 0 || this.chats.list.length > 0 ? 'chat' : 'welcome');
+      if (this.library.models.length > 0 || downloads.length > 0 || this.chats.list.length > 0) this.#toChat();
+      else this.router.go('welcome');
       this.info = info;
       void this.library.plan();
-      void this.backend.subscribe((event) => this.apply(event)).catch((thrown: unknown) => (this.failure = asFailure(thrown)));
     } catch (thrown) {
       this.failure = asFailure(thrown);
     }
@@ -135,6 +137,16 @@ export class App {
   async copy(text: string, said?: string): Promise<void> {
     await copyText(text);
     if (said) this.notes.show({ text: said });
+  }
+
+  /** Before the lists are asked for, so that no change falls in between; what they say is newer anyway. */
+  #subscribe(): void {
+    if (this.#isSubscribed) return;
+    this.#isSubscribed = true;
+    this.backend.subscribe((event) => this.apply(event)).catch((thrown: unknown) => {
+      this.#isSubscribed = false;
+      this.notes.show({ text: this.locale.text(asFailure(thrown).message), tone: 'danger' });
+    });
   }
 
   #toChat(): void {

@@ -12,6 +12,8 @@ export class Library {
   plans: ReadonlyMap<string, Plan | null> = $state.raw(new Map());
   failure: Failure | null = $state.raw(null);
   isAdding = $state(false);
+  /** The form for a file's path is open. */
+  isFormOpen = $state(false);
   #isPlanning = false;
 
   constructor(private readonly backend: Backend) {}
