@@ -1,2 +1,39 @@
-//! To come.
-fn main() {}
+//! The window: a Tauri shell around `tandem_core`. Flags and environment are read here, once; everything a person can do is a
+//! command of the core.
+
+#![cfg_attr(not(debug_assertions), windows_subsystem = "windows")]
+
+mod options;
+mod refusal;
+#[cfg(target_os = "linux")]
+mod webkit;
+mod window;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tandem_core::log;
+use tracing::level_filters::LevelFilter;
+
+use crate::options::Options;
+use crate::refusal::Refusal;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    // SAFETY: nothing before this line starts a thread.
+    #[cfg(target_os = "linux")]
+    unsafe {
+        webkit::prepare();
+    }
+    match start(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refusal) => refusal.tell(),
+    }
+}
+
+fn start(options: Options) -> Result<(), Refusal> {
+    window::require_display()?;
+    let paths = options.paths().ok_or_else(refusal::no_home)?;
+    let _log = log::start(&paths.logs_dir, LevelFilter::WARN);
+    window::run()
+}

@@ -1,0 +1,72 @@
+//! The window from its opening to its end.
+
+use tauri::plugin::TauriPlugin;
+use tauri::{Runtime, Url};
+
+use crate::refusal::Refusal;
+
+/// Opens the window and returns when it is closed.
+pub(crate) fn run() -> Result<(), Refusal> {
+    let built = tauri::Builder::default()
+        .plugin(stay_on_own_pages())
+        .setup(|tauri| {
+            end_on_signal(tauri.handle().clone());
+            Ok(())
+        })
+        .build(tauri::generate_context!());
+    built.map_err(Refusal::Window)?.run_return(|_, _| ());
+    Ok(())
+}
+
+/// Tauri panics where there is no display; this says so before.
+pub(crate) fn require_display() -> Result<(), Refusal> {
+    #[cfg(target_os = "linux")]
+    if gtk::init().is_err() {
+        return Err(Refusal::NoDisplay);
+    }
+    Ok(())
+}
+
+/// Nothing that a model writes can lead the window to a page that is not the app's own.
+fn stay_on_own_pages<R: Runtime>() -> TauriPlugin<R> {
+    tauri::plugin::Builder::new("own-pages").on_navigation(|_, url| is_own(url)).build()
+}
+
+fn is_own(url: &Url) -> bool {
+    // The second is what Windows calls the first.
+    url.scheme() == "tauri" || url.host_str() == Some("tauri.localhost")
+}
+
+/// Asked to end by the system (log-out, `kill`, Ctrl-C), the app ends as if its window were closed.
+fn end_on_signal<R: Runtime>(tauri: tauri::AppHandle<R>) {
+    #[cfg(unix)]
+    tauri::async_runtime::spawn(async move {
+        use tokio::signal::unix::{SignalKind, signal};
+        let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+        let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
+            tracing::warn!("signals are not heard: the system ends the app at once");
+            return;
+        };
+        tokio::select! {
+            _ = terminate.recv() => (),
+            _ = interrupt.recv() => (),
+            _ = hangup.recv() => (),
+        }
+        tauri.exit(0);
+    });
+    #[cfg(not(unix))]
+    drop(tauri);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_apps_own_pages_open_in_the_window() {
+        let own = ["tauri://localhost", "tauri://localhost/index.html", "http://tauri.localhost/"];
+        let foreign = ["https://example.com/", "http://tauri.localhost.example.com/", "file:///etc/passwd"];
+        assert!(own.iter().all(|url| is_own(&url.parse().unwrap())));
+        assert!(!foreign.iter().any(|url| is_own(&url.parse().unwrap())));
+    }
+}
