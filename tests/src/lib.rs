@@ -2,3 +2,5 @@
 pub mod hub;
 pub mod models;
 pub mod nvml;
+#[cfg(target_os = "linux")]
+pub mod window;
