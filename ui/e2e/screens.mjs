@@ -111,8 +111,9 @@ const scenes = [
     await page.waitForSelector(`${id('message-assistant')}[data-end=failed]`);
   }],
   ['chats-layer', '', async (page) => {
-    if (await page.isVisible('.only-rail[aria-expanded]')) await page.click('.only-rail[aria-expanded]');
-    await page.hover(`.layer ${id('chat-item')}, .side ${id('chat-item')}`);
+    const isRail = await page.isVisible('.only-rail[aria-expanded]');
+    if (isRail) await page.click('.only-rail[aria-expanded]');
+    await page.hover(`${isRail ? '.layer' : '.side'} ${id('chat-item')}`);
   }],
   ['machine', '', async (page) => {
     await loadModel(page, 'qwen3-30b');

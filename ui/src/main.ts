@@ -1,3 +1,5 @@
+/** Opens the window: picks the backend, starts the app's state, draws it. */
+
 import { mount } from 'svelte';
 import './styles/tokens.css';
 import './styles/components.css';
