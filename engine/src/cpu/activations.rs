@@ -1,6 +1,8 @@
 //! What the right-hand side of a product looks like: f32 for float weights, 8-bit spans for quantised ones.
+#![expect(clippy::needless_range_loop, reason = "the arrays of a span are walked in lock step")]
+
 use super::Cpu;
-use super::isa::{LANES, per_isa};
+use super::isa::{LANES, Vector, per_isa};
 use super::shared::SharedSlice;
 use crate::quant::SPAN;
 
@@ -30,7 +32,7 @@ impl Span {
 }
 
 /// Largest integer scale: 63 * 127 * 2 * 2 * (128 * 31) * 8 stays below 2^31 (Q6_K, the widest case).
-const K_MAX: f32 = 31.0;
+const K_MAX: i32 = 31;
 
 /// Tokens per task when activations are set; one token of 1024 columns takes about 0.2 us.
 const GRAIN_COLS: usize = 16 * 1024;
@@ -120,57 +122,58 @@ impl Activations {
 per_isa! {
     /// Quantises one token; the last span is padded with zeros.
     unsafe fn quantise<V>(x: &[f32], spans: &mut [Span]) {
-        let mut padded = [0.0; SPAN];
-        for (x, span) in x.chunks(SPAN).zip(spans) {
-            match x.try_into() {
-                Ok(x) => quantise_span(x, span),
-                Err(_) => {
-                    padded[..x.len()].copy_from_slice(x);
-                    quantise_span(&padded, span);
-                }
+        let mut i = 0;
+        while i < spans.len() {
+            let rest = &x[i * SPAN..];
+            if rest.len() >= SPAN {
+                // SAFETY: 256 activations are left; the ISA is the caller's.
+                unsafe { quantise_span::<V>(rest.as_ptr(), &mut spans[i]) };
+            } else {
+                let mut padded = [0.0; SPAN];
+                padded[..rest.len()].copy_from_slice(rest);
+                // SAFETY: as above.
+                unsafe { quantise_span::<V>(padded.as_ptr(), &mut spans[i]) };
             }
+            i += 1;
         }
     }
 }
 
-/// Plain loops that the compiler vectorises; the same arithmetic, and so the same bits, on every ISA.
+/// Quantises the 256 activations at `x`; the same bits on every ISA.
 ///
 /// Values that are not finite make the span's scales NaN or infinite, and so reach every product.
+///
+/// # Safety
+/// The CPU has the ISA; 256 floats are readable at `x`.
 #[inline(always)]
-fn quantise_span(x: &[f32; SPAN], span: &mut Span) {
-    // adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the low bits
-    const ROUND: f32 = 12_582_912.0;
+unsafe fn quantise_span<V: Vector>(x: *const f32, span: &mut Span) {
     let mut group = [0f32; 8];
     let mut largest = 0u32;
     for g in 0..8 {
-        // the bits of non-negative floats compare like integers, which vectorise; NaN compares highest
-        let mut m = 0u32;
-        for v in &x[32 * g..32 * g + 32] {
-            m = m.max(v.to_bits() & 0x7fff_ffff);
-        }
-        group[g] = f32::from_bits(m) / 127.0;
-        largest = largest.max(m);
+        // SAFETY: 32 of the 256 floats.
+        let m = unsafe { V::max_abs32(x.add(32 * g)) };
+        group[g] = m / 127.0;
+        // the bits of non-negative floats compare like integers; NaN compares highest
+        largest = largest.max(m.to_bits());
     }
-    let d0 = f32::from_bits(largest) / 127.0 / K_MAX;
+    let d0 = f32::from_bits(largest) / 127.0 / K_MAX as f32;
     // below this, 1 / d0 would overflow
-    span.d0 = if d0 < f32::MIN_POSITIVE { 0.0 } else { d0 };
+    let d0 = if d0 < f32::MIN_POSITIVE { 0.0 } else { d0 };
+    span.d0 = d0;
     for g in 0..8 {
-        // rounding the scale up keeps |q| <= 127
-        let k = if span.d0 > 0.0 { (group[g] / span.d0 * 0.999_999).ceil().clamp(1.0, K_MAX) } else { 1.0 };
-        let d = span.d0 * k;
+        // rounding the scale up keeps |q| <= 127; where d0 is 0, any k will do
+        let ratio = group[g] / d0 * 0.999_999;
+        let whole = (ratio as i32).min(K_MAX);
+        let k = (whole + i32::from(ratio > whole as f32)).clamp(1, K_MAX);
+        let d = d0 * k as f32;
         let inverse = if d > 0.0 { 1.0 / d } else { 0.0 };
-        for (q, v) in span.q[32 * g..32 * g + 32].iter_mut().zip(&x[32 * g..32 * g + 32]) {
-            *q = (v * inverse + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i8;
-        }
-        for h in 2 * g..2 * g + 2 {
-            let mut sum = 0;
-            for &q in &span.q[16 * h..16 * h + 16] {
-                sum += i16::from(q);
-            }
-            span.k[h] = k as i16;
-            span.d[h] = d;
-            span.sum[h] = sum;
-            span.s[h] = d * f32::from(sum);
+        // SAFETY: 32 of the 256 floats and quants.
+        let sums = unsafe { V::quantise32(x.add(32 * g), inverse, span.q.as_mut_ptr().add(32 * g)) };
+        for h in 0..2 {
+            span.k[2 * g + h] = k as i16;
+            span.d[2 * g + h] = d;
+            span.sum[2 * g + h] = sums[h];
+            span.s[2 * g + h] = d * f32::from(sums[h]);
         }
     }
 }

@@ -9,7 +9,9 @@ use crate::quant::Element;
 /// Rows read at once for one column, each from its own stretch of memory.
 const STREAMS: usize = 4;
 /// Columns per load of weights for many columns.
-const COLUMNS: usize = 4;
+const COLUMNS: usize = 2;
+/// Rows per load of a column for many columns.
+const ROWS: usize = 2;
 /// Bytes of the largest 16 weights.
 const LANES_BYTES: usize = LANES * 4;
 
@@ -42,25 +44,33 @@ unsafe fn one_column<E: Element, V: Vector>(job: &Job<'_>) {
     }
 }
 
+/// Many columns: as in `tile`, with as many rows and columns at once as registers hold.
 #[inline(always)]
 unsafe fn many_columns<E: Element, V: Vector>(job: &Job<'_>) {
     let mut first = 0;
     while first < job.n_tokens {
         let end = (first + COLUMN_BLOCK).min(job.n_tokens);
-        for r in 0..job.n_rows {
-            let w = job.w.as_ptr().add(r * job.row_bytes);
+        let mut r = 0;
+        while r < job.n_rows {
+            let mut w = [job.w.as_ptr(); ROWS];
+            for i in 0..ROWS {
+                w[i] = w[i].add((r + i).min(job.n_rows - 1) * job.row_bytes);
+            }
             let mut t = first;
             while t < end {
                 let mut x = [job.floats.as_ptr(); COLUMNS];
                 for n in 0..COLUMNS {
                     x[n] = x[n].add((t + n).min(end - 1) * job.n_floats);
                 }
-                let y = tile::<E, V, 1, COLUMNS>([w], x, job.n_cols);
+                let y = tile::<E, V, ROWS, COLUMNS>(w, x, job.n_cols);
                 for n in 0..COLUMNS.min(end - t) {
-                    *job.y.add((t + n) * job.y_stride + r) = y[0][n];
+                    for i in 0..ROWS.min(job.n_rows - r) {
+                        *job.y.add((t + n) * job.y_stride + r + i) = y[i][n];
+                    }
                 }
                 t += COLUMNS;
             }
+            r += ROWS;
         }
         first = end;
     }

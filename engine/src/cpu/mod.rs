@@ -11,6 +11,8 @@ mod ops;
 mod pool;
 mod rope;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod tile;
 mod topology;
 

@@ -99,8 +99,12 @@ impl<B: Block32> Codec for B {
 
     #[inline(always)]
     unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S) {
-        let m = if B::ADDS { V::f16x8(halves(p.add(2), B::BYTES, 8) ^ SIGNS) } else { V::zero() };
-        (V::f16x8(halves(p, B::BYTES, 8)), m)
+        if B::ADDS {
+            let (d, m) = V::half_pairs(p, B::BYTES);
+            (V::f16x8(d), V::scale(V::f16x8(m), -1.0))
+        } else {
+            (V::f16x8(halves(p, B::BYTES, 8)), V::zero())
+        }
     }
 
     #[inline(always)]
@@ -110,7 +114,7 @@ impl<B: Block32> Codec for B {
 
     #[inline(always)]
     unsafe fn tail_scales<V: Vector>(p: *const u8, n_blocks: usize) -> (V::S, V::S) {
-        let m = if B::ADDS { V::f16x8(halves(p.add(2), B::BYTES, n_blocks) ^ SIGNS) } else { V::zero() };
+        let m = if B::ADDS { V::scale(V::f16x8(halves(p.add(2), B::BYTES, n_blocks)), -1.0) } else { V::zero() };
         (V::f16x8(halves(p, B::BYTES, n_blocks)), m)
     }
 
@@ -119,9 +123,6 @@ impl<B: Block32> Codec for B {
         B::pair::<V>(p, p)
     }
 }
-
-/// Signs of eight halves.
-const SIGNS: u128 = 0x8000_8000_8000_8000_8000_8000_8000_8000;
 
 /// A plain float format: weights multiply f32 activations.
 pub(crate) trait Element: 'static {

@@ -2,6 +2,8 @@
 //!
 //! A task is a tile: some tokens times some heads of one group, over a range of positions. For a single token the
 //! positions are split over tasks too, and their partial results merged. Nothing of size tokens x positions exists.
+#[cfg(test)]
+mod tests;
 mod tile;
 
 use super::Cpu;

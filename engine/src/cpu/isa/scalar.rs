@@ -54,6 +54,11 @@ impl Vector for Scalar {
         q.map(|v| v ^ 0x80)
     }
 
+    unsafe fn half_pairs(p: *const u8, stride: usize) -> (u128, u128) {
+        let half = |i: usize, at: usize| u128::from(p.add(i * stride + at).cast::<u16>().read_unaligned()) << (16 * i);
+        (0..8).fold((0, 0), |(a, b), i| (a | half(i, 0), b | half(i, 2)))
+    }
+
     unsafe fn zero() -> Self::S {
         [0.0; LANES]
     }
@@ -115,6 +120,22 @@ impl Vector for Scalar {
     }
     unsafe fn sum(s: Self::S) -> f32 {
         s.iter().sum()
+    }
+
+    unsafe fn max_abs32(p: *const f32) -> f32 {
+        // the bits of non-negative floats compare like integers; NaN compares highest
+        f32::from_bits((0..32).map(|i| (*p.add(i)).to_bits() & 0x7fff_ffff).max().unwrap_or(0))
+    }
+    unsafe fn quantise32(p: *const f32, k: f32, q: *mut i8) -> [i16; 2] {
+        // adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits
+        const ROUND: f32 = 12_582_912.0;
+        let mut sums = [0; 2];
+        for i in 0..32 {
+            let v = (*p.add(i) * k + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i8;
+            *q.add(i) = v;
+            sums[i / 16] += i16::from(v);
+        }
+        sums
     }
 
     unsafe fn wu8x16(x: u128) -> Self::W {

@@ -53,6 +53,9 @@ pub(crate) trait Vector: Copy + 'static {
     /// q ^ 0x80 per byte.
     unsafe fn flip(q: Self::Q) -> Self::Q;
 
+    /// Eight pairs of halves, `stride` bytes apart: the first ones and the second ones.
+    unsafe fn half_pairs(p: *const u8, stride: usize) -> (u128, u128);
+
     /// 16 zeros.
     unsafe fn zero() -> Self::S;
     /// The same value 16 times.
@@ -90,6 +93,12 @@ pub(crate) trait Vector: Copy + 'static {
     unsafe fn dot_i8<const C: usize>(acc: Self::S, w: Self::Q, a: *const i8, s: Self::S) -> Self::S;
     /// Sum of the 16 lanes.
     unsafe fn sum(s: Self::S) -> f32;
+
+    /// Largest magnitude of 32 f32 from memory; NaN if one is NaN.
+    unsafe fn max_abs32(p: *const f32) -> f32;
+    /// Rounds 32 f32 from memory times `k` (to nearest, ties to even) to bytes at `q`; returns the sums of the first and
+    /// of the last 16. Products beyond a byte give any byte.
+    unsafe fn quantise32(p: *const f32, k: f32, q: *mut i8) -> [i16; 2];
 
     /// 16 unsigned bytes to i16.
     unsafe fn wu8x16(x: u128) -> Self::W;

@@ -135,6 +135,11 @@ impl<D: Dot> Vector for Ymm<D> {
     }
 
     #[inline(always)]
+    unsafe fn half_pairs(p: *const u8, stride: usize) -> (u128, u128) {
+        half_pairs(p, stride)
+    }
+
+    #[inline(always)]
     unsafe fn zero() -> Self::S {
         [_mm256_setzero_ps(); 2]
     }
@@ -222,6 +227,15 @@ impl<D: Dot> Vector for Ymm<D> {
     }
 
     #[inline(always)]
+    unsafe fn max_abs32(p: *const f32) -> f32 {
+        max_abs32(p)
+    }
+    #[inline(always)]
+    unsafe fn quantise32(p: *const f32, k: f32, q: *mut i8) -> [i16; 2] {
+        quantise32(p, k, q)
+    }
+
+    #[inline(always)]
     unsafe fn wu8x16(x: u128) -> Self::W {
         _mm256_cvtepu8_epi16(transmute::<u128, __m128i>(x))
     }
@@ -294,6 +308,59 @@ pub(super) unsafe fn sum256(v: __m256) -> f32 {
     let x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
     let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
     _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
+}
+
+/// As `Vector::half_pairs`.
+#[inline(always)]
+pub(super) unsafe fn half_pairs(p: *const u8, stride: usize) -> (u128, u128) {
+    let firsts_then_seconds = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    let a = _mm_shuffle_epi8(four_words(p, stride), firsts_then_seconds);
+    let b = _mm_shuffle_epi8(four_words(p.add(4 * stride), stride), firsts_then_seconds);
+    (transmute::<__m128i, u128>(_mm_unpacklo_epi64(a, b)), transmute::<__m128i, u128>(_mm_unpackhi_epi64(a, b)))
+}
+
+/// Four 32-bit words, `stride` bytes apart.
+#[inline(always)]
+unsafe fn four_words(p: *const u8, stride: usize) -> __m128i {
+    _mm_setr_epi32(
+        p.cast::<i32>().read_unaligned(),
+        p.add(stride).cast::<i32>().read_unaligned(),
+        p.add(2 * stride).cast::<i32>().read_unaligned(),
+        p.add(3 * stride).cast::<i32>().read_unaligned(),
+    )
+}
+
+/// As `Vector::max_abs32`.
+#[inline(always)]
+pub(super) unsafe fn max_abs32(p: *const f32) -> f32 {
+    // the bits of non-negative floats compare like integers; NaN compares highest
+    let magnitude = _mm256_set1_epi32(0x7fff_ffff);
+    let mut m = _mm256_and_si256(_mm256_loadu_si256(p.cast()), magnitude);
+    m = _mm256_max_epu32(m, _mm256_and_si256(_mm256_loadu_si256(p.add(8).cast()), magnitude));
+    m = _mm256_max_epu32(m, _mm256_and_si256(_mm256_loadu_si256(p.add(16).cast()), magnitude));
+    m = _mm256_max_epu32(m, _mm256_and_si256(_mm256_loadu_si256(p.add(24).cast()), magnitude));
+    let m = _mm_max_epu32(_mm256_castsi256_si128(m), _mm256_extracti128_si256::<1>(m));
+    let m = _mm_max_epu32(m, _mm_shuffle_epi32::<0b01_00_11_10>(m));
+    let m = _mm_max_epu32(m, _mm_shuffle_epi32::<0b10_11_00_01>(m));
+    f32::from_bits(_mm_cvtsi128_si32(m) as u32)
+}
+
+/// As `Vector::quantise32`; the conversion rounds as the thread's rounding mode says, which Rust keeps at "nearest".
+#[inline(always)]
+pub(super) unsafe fn quantise32(p: *const f32, k: f32, q: *mut i8) -> [i16; 2] {
+    let k = _mm256_set1_ps(k);
+    let a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(p), k));
+    let b = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(p.add(8)), k));
+    let c = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(p.add(16)), k));
+    let d = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(p.add(24)), k));
+    // packing works within halves: a0 b0 c0 d0 | a1 b1 c1 d1, four bytes each
+    let v = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+    let v = _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256(q.cast(), v);
+    let sums = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), v), _mm256_set1_epi16(1));
+    let sums = _mm256_hadd_epi32(sums, sums);
+    let sums = _mm256_hadd_epi32(sums, sums);
+    [_mm256_extract_epi32::<0>(sums) as i16, _mm256_extract_epi32::<4>(sums) as i16]
 }
 
 /// `v >> A` in 16-bit units; negative A shifts left. Folds to one instruction.

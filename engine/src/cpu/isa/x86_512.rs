@@ -5,7 +5,7 @@
 )]
 
 use super::vector::Vector;
-use super::x86_256::sum256;
+use super::x86_256::{half_pairs, max_abs32, quantise32, sum256};
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
@@ -75,6 +75,11 @@ impl Vector for Avx512Vnni {
     #[inline(always)]
     unsafe fn flip(q: Self::Q) -> Self::Q {
         _mm512_xor_si512(q, _mm512_set1_epi8(-128))
+    }
+
+    #[inline(always)]
+    unsafe fn half_pairs(p: *const u8, stride: usize) -> (u128, u128) {
+        half_pairs(p, stride)
     }
 
     #[inline(always)]
@@ -155,6 +160,15 @@ impl Vector for Avx512Vnni {
     #[inline(always)]
     unsafe fn sum(s: Self::S) -> f32 {
         sum256(_mm256_add_ps(_mm512_castps512_ps256(s), _mm512_extractf32x8_ps::<1>(s)))
+    }
+
+    #[inline(always)]
+    unsafe fn max_abs32(p: *const f32) -> f32 {
+        max_abs32(p)
+    }
+    #[inline(always)]
+    unsafe fn quantise32(p: *const f32, k: f32, q: *mut i8) -> [i16; 2] {
+        quantise32(p, k, q)
     }
 
     #[inline(always)]
