@@ -116,6 +116,23 @@ fn what_people_wrote_cannot_become_a_special_token() {
 }
 
 #[test]
+fn parts_join_into_words_but_not_into_special_tokens() {
+    let tokenizer = tokenizer(&[]).unwrap();
+    let end = tokenizer.eos().unwrap();
+    let parts = [
+        ("hel", Special::Parse),
+        ("lo\n", Special::Literal),
+        ("\nx<|end", Special::Parse),
+        ("oftext|>", Special::Literal),
+    ];
+    let whole: String = parts.iter().map(|(text, _)| *text).collect();
+    assert_eq!(tokenizer.encode_parts(&parts), tokenizer.encode(&whole, Special::Literal));
+    let parts = [("<|endoftext|>", Special::Literal), ("<|endoftext|>", Special::Parse), ("a", Special::Literal)];
+    let ids = tokenizer.encode_parts(&parts);
+    assert_eq!(ids.iter().filter(|id| **id == end).count(), 1);
+}
+
+#[test]
 fn malformed_vocabularies_are_errors_by_name() {
     let wrong = |changes: &[(&str, Option<Value>)]| tokenizer(changes).map(|_| ()).unwrap_err().to_string();
     for (error, expected) in [

@@ -192,12 +192,17 @@ impl Array {
 
     /// The elements as strings; `None` if they are scalars.
     pub fn strings(&self) -> Option<impl ExactSizeIterator<Item = &[u8]>> {
-        (self.element_type == ValueType::String).then(|| {
-            (0..self.ends.len()).map(|i| {
-                let start = if i == 0 { 0 } else { self.ends[i - 1] };
-                &self.bytes[start as usize..self.ends[i] as usize]
-            })
-        })
+        (self.element_type == ValueType::String).then(|| (0..self.ends.len()).map(|i| self.string_at(i)))
+    }
+
+    /// One element as a string; `None` if there is no such element or it is a scalar.
+    pub fn string(&self, index: usize) -> Option<&[u8]> {
+        (index < self.ends.len()).then(|| self.string_at(index))
+    }
+
+    fn string_at(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[start as usize..self.ends[index] as usize]
     }
 
     /// The elements as scalars; `None` if they are strings.

@@ -8,6 +8,7 @@ mod special;
 mod utf8;
 
 pub use error::TokenizerError;
+pub use special::special_texts;
 pub use utf8::Utf8Stream;
 
 use crate::gguf::ModelFacts;
@@ -79,17 +80,34 @@ impl Tokenizer {
     ///
     /// Cost     O(n log n) in the bytes of the longest word, linear in words and in the number of special tokens
     pub fn encode(&self, text: &str, special: Special) -> Vec<u32> {
+        self.encode_parts(&[(text, special)])
+    }
+
+    /// The tokens of a text whose parts differ in how special tokens are read. Words may cross from part to part; special
+    /// tokens may not, so that no part can finish what another began. Never adds BOS.
+    pub fn encode_parts(&self, parts: &[(&str, Special)]) -> Vec<u32> {
         let mut out = Vec::new();
         let mut scratch = Scratch::default();
-        for fragment in self.specials.cut(text, special == Special::Parse) {
-            match fragment {
-                Fragment::Token(id) => out.push(id),
-                Fragment::Text(text) => self.splitter.split(text, &mut |piece| {
-                    self.bpe.encode(piece, self.ignores_merges, &mut scratch, &mut out);
-                }),
+        let mut run = String::new();
+        for (text, special) in parts {
+            for fragment in self.specials.cut(text, *special == Special::Parse) {
+                match fragment {
+                    Fragment::Text(text) => run.push_str(text),
+                    Fragment::Token(id) => {
+                        self.encode_run(&run, &mut scratch, &mut out);
+                        run.clear();
+                        out.push(id);
+                    }
+                }
             }
         }
+        self.encode_run(&run, &mut scratch, &mut out);
         out
+    }
+
+    /// Text without special tokens.
+    fn encode_run(&self, text: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
+        self.splitter.split(text, &mut |piece| self.bpe.encode(piece, self.ignores_merges, scratch, out));
     }
 
     /// The token that begins a text, if the vocabulary has one.

@@ -143,6 +143,7 @@ impl Splitter {
 fn split_from<'t>(stages: &[Stage], text: &'t str, on_piece: &mut impl FnMut(&'t str)) {
     match stages.split_first() {
         Some((stage, rest)) => stage.split(text, &mut |piece| split_from_dyn(rest, piece, on_piece)),
+        None if text.is_empty() => {}
         None => on_piece(text),
     }
 }

@@ -141,6 +141,18 @@ impl Cut {
     }
 }
 
+/// Texts that `Special::Parse` may turn into tokens and `Special::Literal` may not, without building the vocabulary.
+pub fn special_texts(facts: &ModelFacts) -> Vec<String> {
+    let Ok(Some(texts)) = facts.metadata.get_strings("tokenizer.ggml.tokens") else { return Vec::new() };
+    let kinds = kinds(facts, texts.len()).unwrap_or_else(|_| vec![Kind::Normal; texts.len()]);
+    let by_text = [END_TEXTS, FIM_PRE, FIM_SUF, FIM_MID, FIM_PAD, FIM_REP, FIM_SEP];
+    let is_special = |kind: Kind, text: &str| {
+        matches!(kind, Kind::Control | Kind::Unknown) || by_text.iter().any(|texts| texts.contains(&text))
+    };
+    let texts = texts.zip(kinds).filter_map(|(text, kind)| Some((std::str::from_utf8(text).ok()?, kind)));
+    texts.filter(|(text, kind)| !text.is_empty() && is_special(*kind, text)).map(|(text, _)| text.to_owned()).collect()
+}
+
 fn kinds(facts: &ModelFacts, n_tokens: usize) -> Result<Vec<Kind>, TokenizerError> {
     const KEY: &str = "tokenizer.ggml.token_type";
     let Some(array) = facts.metadata.get_array(KEY)? else { return Ok(vec![Kind::Normal; n_tokens]) };
