@@ -86,6 +86,12 @@ export class App {
     else this.gauges.apply(event.gauges);
   }
 
+  /** Disk and memory as they are now, for a view that shows them. */
+  async measure(): Promise<void> {
+    const hardware = await this.backend.hardware().catch(() => null);
+    if (hardware && this.info) this.info = { ...this.info, hardware };
+  }
+
   newChat(): void {
     this.conversation.startNew();
     this.#toChat();
@@ -169,6 +175,10 @@ export class App {
   }
 
   #adoptInfo(info: AppInfo): void {
+    if (info.hub_url !== this.info?.hub_url) {
+      this.search.reset();
+      this.modelPage.close();
+    }
     this.info = info;
     this.settings.adopt(info.settings);
   }

@@ -64,6 +64,16 @@ export class HubSearch {
     }
   }
 
+  /** Another hub: what is listed is no longer true. */
+  reset(): void {
+    clearTimeout(this.#timer);
+    this.#request += 1;
+    this.models = [];
+    this.next = null;
+    this.failure = null;
+    this.state = 'idle';
+  }
+
   /** The first visit lists what the hub offers. */
   start(): void {
     if (this.state === 'idle') void this.run();

@@ -284,6 +284,16 @@ describe('settings', () => {
   });
 });
 
+test('another hub empties the search and closes the model', async () => {
+  const { app } = await started();
+  await app.search.run();
+  await app.modelPage.open(SMOL);
+  await app.settings.change({ theme: 'dark' });
+  expect(app.search.models.length).toBeGreaterThan(0);
+  await app.settings.change({ hub_url: 'https://hf-mirror.com' });
+  expect([app.search.models, app.search.state, app.modelPage.repo]).toEqual([[], 'idle', null]);
+});
+
 describe('gauges', () => {
   test('an answer’s own rate shows until the next measurement', async () => {
     const { app, fake } = await started();
