@@ -14,8 +14,6 @@ use crate::quant::{Codec, SPAN};
 const STREAMS: usize = 4;
 /// Columns per unpack for many columns.
 const COLUMNS: usize = 4;
-/// Rows per read of a column for many columns.
-const ROWS: usize = 4;
 
 per_isa! {
     /// All rows and columns of a job.
@@ -48,37 +46,29 @@ unsafe fn one_column<C: Codec, V: Vector>(job: &Job<'_>) {
     }
 }
 
-/// Many columns: a row is unpacked once per four columns, and four rows use a column while it is in the first-level cache;
-/// a block of columns stays in the second-level cache while all rows pass. Rows and columns behind the last are the last
-/// one again.
+/// Many columns: a row is unpacked once per four columns; a block of columns stays in cache while all rows pass.
+/// Columns behind the last are the last one again.
 #[inline(always)]
 unsafe fn many_columns<C: Codec, V: Vector>(job: &Job<'_>) {
     let row = Row::new::<C>(job.n_cols);
     let mut first = 0;
     while first < job.n_tokens {
         let end = (first + COLUMN_BLOCK).min(job.n_tokens);
-        let mut r = 0;
-        while r < job.n_rows {
-            let mut w = [job.w.as_ptr(); ROWS];
-            for i in 0..ROWS {
-                w[i] = w[i].add((r + i).min(job.n_rows - 1) * job.row_bytes);
-            }
+        for r in 0..job.n_rows {
+            let w = job.w.as_ptr().add(r * job.row_bytes);
             let mut t = first;
             while t < end {
                 let mut x = [job.spans.as_ptr(); COLUMNS];
                 for n in 0..COLUMNS {
                     x[n] = x[n].add((t + n).min(end - 1) * job.n_spans);
                 }
-                // the next rows come into the cache while the first columns meet these
-                let y = tile::<C, V, ROWS, COLUMNS>(w, x, row, if t == first { ROWS * job.row_bytes } else { 0 });
+                // the next row comes into the cache while the first columns meet this one
+                let y = tile::<C, V, 1, COLUMNS>([w], x, row, if t == first { job.row_bytes } else { 0 });
                 for n in 0..COLUMNS.min(end - t) {
-                    for i in 0..ROWS.min(job.n_rows - r) {
-                        *job.y.add((t + n) * job.y_stride + r + i) = y[i][n];
-                    }
+                    *job.y.add((t + n) * job.y_stride + r) = y[0][n];
                 }
                 t += COLUMNS;
             }
-            r += ROWS;
         }
         first = end;
     }

@@ -99,12 +99,8 @@ impl<B: Block32> Codec for B {
 
     #[inline(always)]
     unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S) {
-        if B::ADDS {
-            let (d, m) = V::half_pairs(p, B::BYTES);
-            (V::f16x8(d), V::scale(V::f16x8(m), -1.0))
-        } else {
-            (V::f16x8(halves(p, B::BYTES, 8)), V::zero())
-        }
+        let m = if B::ADDS { V::scale(V::f16x8(halves(p.add(2), B::BYTES, 8)), -1.0) } else { V::zero() };
+        (V::f16x8(halves(p, B::BYTES, 8)), m)
     }
 
     #[inline(always)]

@@ -54,11 +54,6 @@ impl Vector for Scalar {
         q.map(|v| v ^ 0x80)
     }
 
-    unsafe fn half_pairs(p: *const u8, stride: usize) -> (u128, u128) {
-        let half = |i: usize, at: usize| u128::from(p.add(i * stride + at).cast::<u16>().read_unaligned()) << (16 * i);
-        (0..8).fold((0, 0), |(a, b), i| (a | half(i, 0), b | half(i, 2)))
-    }
-
     unsafe fn zero() -> Self::S {
         [0.0; LANES]
     }

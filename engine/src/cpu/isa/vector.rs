@@ -53,9 +53,6 @@ pub(crate) trait Vector: Copy + 'static {
     /// q ^ 0x80 per byte.
     unsafe fn flip(q: Self::Q) -> Self::Q;
 
-    /// Eight pairs of halves, `stride` bytes apart: the first ones and the second ones.
-    unsafe fn half_pairs(p: *const u8, stride: usize) -> (u128, u128);
-
     /// 16 zeros.
     unsafe fn zero() -> Self::S;
     /// The same value 16 times.

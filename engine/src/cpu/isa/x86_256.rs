@@ -135,11 +135,6 @@ impl<D: Dot> Vector for Ymm<D> {
     }
 
     #[inline(always)]
-    unsafe fn half_pairs(p: *const u8, stride: usize) -> (u128, u128) {
-        half_pairs(p, stride)
-    }
-
-    #[inline(always)]
     unsafe fn zero() -> Self::S {
         [_mm256_setzero_ps(); 2]
     }
@@ -308,26 +303,6 @@ pub(super) unsafe fn sum256(v: __m256) -> f32 {
     let x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
     let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
     _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
-}
-
-/// As `Vector::half_pairs`.
-#[inline(always)]
-pub(super) unsafe fn half_pairs(p: *const u8, stride: usize) -> (u128, u128) {
-    let firsts_then_seconds = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    let a = _mm_shuffle_epi8(four_words(p, stride), firsts_then_seconds);
-    let b = _mm_shuffle_epi8(four_words(p.add(4 * stride), stride), firsts_then_seconds);
-    (transmute::<__m128i, u128>(_mm_unpacklo_epi64(a, b)), transmute::<__m128i, u128>(_mm_unpackhi_epi64(a, b)))
-}
-
-/// Four 32-bit words, `stride` bytes apart.
-#[inline(always)]
-unsafe fn four_words(p: *const u8, stride: usize) -> __m128i {
-    _mm_setr_epi32(
-        p.cast::<i32>().read_unaligned(),
-        p.add(stride).cast::<i32>().read_unaligned(),
-        p.add(2 * stride).cast::<i32>().read_unaligned(),
-        p.add(3 * stride).cast::<i32>().read_unaligned(),
-    )
 }
 
 /// As `Vector::max_abs32`.

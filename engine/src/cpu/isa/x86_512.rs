@@ -5,7 +5,7 @@
 )]
 
 use super::vector::Vector;
-use super::x86_256::{half_pairs, max_abs32, quantise32, sum256};
+use super::x86_256::{max_abs32, quantise32, sum256};
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
@@ -75,11 +75,6 @@ impl Vector for Avx512Vnni {
     #[inline(always)]
     unsafe fn flip(q: Self::Q) -> Self::Q {
         _mm512_xor_si512(q, _mm512_set1_epi8(-128))
-    }
-
-    #[inline(always)]
-    unsafe fn half_pairs(p: *const u8, stride: usize) -> (u128, u128) {
-        half_pairs(p, stride)
     }
 
     #[inline(always)]
