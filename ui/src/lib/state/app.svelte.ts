@@ -170,6 +170,7 @@ export class App {
 
   async #prepare(): Promise<boolean> {
     if (this.runtime.readyId !== null) return true;
+    if (this.runtime.pending) return this.runtime.pending;
     const model = this.runtime.preferred(this.library.usable);
     return model !== null && (await this.runtime.load(model.id));
   }

@@ -10,6 +10,7 @@ export class Runtime {
   /** Plan of the model that is being loaded, for the picture of it. */
   comingPlan: Plan | null = $state.raw(null);
   failure: { modelId: string; failure: Failure } | null = $state.raw(null);
+  #current: { modelId: string; done: Promise<boolean> } | null = null;
 
   constructor(private readonly backend: Backend) {}
 
@@ -25,9 +26,28 @@ export class Runtime {
     if (state.type !== 'loading') this.comingPlan = null;
   }
 
-  /** Loads a model and says whether it is ready. */
-  async load(modelId: string): Promise<boolean> {
-    if (this.readyId === modelId) return true;
+  /** Loads a model and says whether it is ready. Another load that is under way is stopped first. */
+  load(modelId: string): Promise<boolean> {
+    if (this.readyId === modelId) return Promise.resolve(true);
+    if (this.#current?.modelId === modelId) return this.#current.done;
+    const before = this.#current;
+    const done = this.#loadAfter(before?.done ?? null, modelId).finally(() => {
+      if (this.#current?.done === done) this.#current = null;
+    });
+    this.#current = { modelId, done };
+    return done;
+  }
+
+  /** The load that is under way. */
+  get pending(): Promise<boolean> | null {
+    return this.#current?.done ?? null;
+  }
+
+  async #loadAfter(before: Promise<boolean> | null, modelId: string): Promise<boolean> {
+    if (before) {
+      await this.unload();
+      await before;
+    }
     this.failure = null;
     this.adopt({ type: 'loading', model_id: modelId, progress: 0 });
     const request = { model_id: modelId, wishes: { context_length: null, n_gpu_layers: null, n_threads: null } };

@@ -176,6 +176,26 @@ describe('loading', () => {
     expect(app.runtime.failure).toBeNull();
   });
 
+  test('the same model is loaded once, another one replaces it', async () => {
+    const { app, fake } = await started();
+    const twice = [app.runtime.load('ministral-8b'), app.runtime.load('ministral-8b')];
+    expect(await Promise.all(twice)).toEqual([true, true]);
+    expect(fake.calls.filter(([command]) => command === 'load_model')).toHaveLength(1);
+    const first = app.runtime.load('smollm2');
+    const second = app.runtime.load('qwen3-30b');
+    expect(await Promise.all([first, second])).toEqual([false, true]);
+    expect(app.runtime.readyId).toBe('qwen3-30b');
+  });
+
+  test('a message sent while a model loads waits for that model', async () => {
+    const { app, fake } = await started();
+    void app.runtime.load('ministral-8b');
+    app.conversation.draft = 'hi';
+    await app.conversation.send();
+    expect(fake.calls.filter(([command]) => command === 'load_model').map(([, request]) => request)).toEqual([expect.objectContaining({ model_id: 'ministral-8b' })]);
+    expect(app.conversation.path.at(-1)?.end).toBe('complete');
+  });
+
   test('a failure names the model', async () => {
     const { app } = await started({ failures: { load_model: broken } });
     expect(await app.runtime.load('ministral-8b')).toBe(false);
