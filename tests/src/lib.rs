@@ -1,4 +1,5 @@
 //! Fixtures for cross-crate and end-to-end tests.
+pub mod downloads;
 pub mod hub;
 pub mod models;
 pub mod nvml;

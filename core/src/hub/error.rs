@@ -166,11 +166,11 @@ pub enum Oddity {
 }
 
 impl HubError {
-    pub(super) fn odd(url: &Url, oddity: Oddity) -> Self {
+    pub(crate) fn odd(url: &Url, oddity: Oddity) -> Self {
         Self::NotAHub { host: host(url), oddity }
     }
 
-    pub(super) fn network(url: &Url, fault: NetworkFault, detail: impl Into<String>) -> Self {
+    pub(crate) fn network(url: &Url, fault: NetworkFault, detail: impl Into<String>) -> Self {
         Self::Network { host: host(url), fault, detail: detail.into() }
     }
 

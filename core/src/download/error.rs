@@ -1,0 +1,136 @@
+//! What can go wrong with a download, as data, and in words.
+
+use std::path::PathBuf;
+
+use crate::error::{Explain, FileError, bad_request, is_disk_full, size};
+use crate::hub::HubError;
+use crate::wire::{ErrorCode, Failure, Text};
+
+/// Why a download is not begun, or does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DownloadError {
+    /// No file, or files of several repos, were asked for.
+    #[error("a download is one or more files of one repo")]
+    BadRequest,
+    /// A path that would lead out of the models folder, or that some system cannot hold.
+    #[error("`{repo}`: `{path}` cannot be stored")]
+    BadPath {
+        /// `publisher/name`.
+        repo: String,
+        /// Path in the repo.
+        path: String,
+    },
+    /// No download of that name.
+    #[error("no download `{id}`")]
+    Unknown {
+        /// As given.
+        id: String,
+    },
+    /// The same file is being downloaded in another version, or is being removed.
+    #[error("`{path}` is in use by another download")]
+    InUse {
+        /// Path in the repo.
+        path: String,
+    },
+    /// The volume has too little space.
+    #[error("{needed_bytes} bytes are needed in `{}`, {free_bytes} are free", dir.display())]
+    NoSpace {
+        /// Where.
+        dir: PathBuf,
+        /// What this and all waiting downloads still need.
+        needed_bytes: u64,
+        /// What is free, less a reserve for the app itself.
+        free_bytes: u64,
+    },
+    /// A file could not be read, written or renamed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The hub did not give it.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// All bytes came, and they are not the file.
+    #[error("`{path}`: SHA256 is {got}, expected {expected}")]
+    ChecksumMismatch {
+        /// Path in the repo.
+        path: String,
+        /// As the hub says.
+        expected: String,
+        /// Of what came.
+        got: String,
+    },
+    /// The hub now has another file under this name.
+    #[error("`{path}` has changed on the hub")]
+    ChangedUpstream {
+        /// Path in the repo.
+        path: String,
+    },
+}
+
+impl DownloadError {
+    /// Whether it is for want of space.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::NoSpace { .. } => true,
+            Self::File(error) => is_disk_full(&error.source),
+            _ => false,
+        }
+    }
+}
+
+impl Explain for DownloadError {
+    fn explain(&self) -> Failure {
+        match self {
+            Self::BadRequest => bad_request("there is nothing to download", "没有可下载的文件"),
+            Self::Unknown { .. } => bad_request("this download is gone", "该下载已不存在"),
+            Self::BadPath { path, .. } => Failure::new(
+                ErrorCode::BadRequest,
+                Text::new(
+                    format!("`{path}` is not a file name that can be stored"),
+                    format!("无法以 `{path}` 为文件名保存"),
+                ),
+                Text::new("choose another version of the model", "请选择该模型的其他版本"),
+            ),
+            Self::InUse { path } => Failure::new(
+                ErrorCode::Busy,
+                Text::new(format!("`{path}` is already being downloaded"), format!("`{path}` 正在下载")),
+                Text::new("cancel that download first", "请先取消那个下载"),
+            ),
+            Self::NoSpace { dir, needed_bytes, free_bytes } => {
+                let (needed, free) = (size(*needed_bytes), size(*free_bytes));
+                let dir = dir.display();
+                Failure::new(
+                    ErrorCode::DiskFull,
+                    Text::new(
+                        format!("not enough space in `{dir}`: {needed} are needed, {free} are free"),
+                        format!("`{dir}` 空间不足：需要 {needed}，可用 {free}"),
+                    ),
+                    Text::new(
+                        "free some space or choose another models folder; what has arrived is kept",
+                        "请腾出空间或更换模型文件夹；已下载的内容会保留",
+                    ),
+                )
+            }
+            Self::File(error) => error.explain(),
+            Self::Hub(error) => error.explain(),
+            Self::ChecksumMismatch { path, .. } => Failure::new(
+                ErrorCode::ChecksumMismatch,
+                Text::new(
+                    format!("`{path}` arrived damaged: its SHA256 is not the one the hub promises"),
+                    format!("`{path}` 下载后已损坏：SHA256 与模型站给出的不一致"),
+                ),
+                Text::new("download it again; the damaged file is already removed", "请重新下载；损坏的文件已删除"),
+            ),
+            Self::ChangedUpstream { path } => Failure::new(
+                ErrorCode::ChangedUpstream,
+                Text::new(
+                    format!("`{path}` has changed on the hub since this download began"),
+                    format!("下载开始后，模型站上的 `{path}` 已更改"),
+                ),
+                Text::new(
+                    "start it again from the model's page to get the new file",
+                    "请在模型页面重新开始下载，以获取新文件",
+                ),
+            ),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Full disks: checked before, met in the middle, simulated and real. What has arrived is kept.
+
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tandem_core::download::{Disk, DownloadError, DownloadOptions, PartIo, RealDisk};
+use tandem_core::wire::{DownloadState, ErrorCode};
+use tandem_tests::downloads::{Downloader, quick_options, weights};
+use tandem_tests::hub::{Repo, TestHub};
+
+const SIZE: u64 = 2 << 20;
+
+#[tokio::test]
+async fn what_cannot_fit_is_not_begun() {
+    let (test_hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    let disk = Arc::new(SmallDisk::new(SIZE + SIZE / 2));
+    let downloader = open(&test_hub, folder.path(), Arc::clone(&disk));
+    // The first one stays in the queue: it is never whole while the second one asks.
+    test_hub.fault(stall());
+    downloader.downloads.start(downloader.files("a/first").await).await.unwrap();
+    let refused = downloader.downloads.start(downloader.files("a/second").await).await;
+    match refused {
+        Err(error @ DownloadError::NoSpace { needed_bytes, .. }) => {
+            assert!(needed_bytes > SIZE && needed_bytes <= 2 * SIZE, "what waits is counted: {needed_bytes}");
+            assert!(error.is_disk_full());
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(!folder.path().join("a/second").exists());
+}
+
+#[tokio::test]
+async fn a_disk_that_fills_up_pauses_and_keeps_what_is_there() {
+    let (test_hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    let disk = Arc::new(SmallDisk::new(SIZE / 2));
+    // It says that there is room, until there is none.
+    disk.claimed_free.store(u64::MAX, Ordering::Release);
+    let mut downloader = open(&test_hub, folder.path(), Arc::clone(&disk));
+    let id = downloader.start("a/first").await.id;
+    let paused = downloader.until_rest(&id).await;
+    assert_eq!(paused.state, DownloadState::Paused);
+    assert_eq!(paused.failure.map(|failure| failure.code), Some(ErrorCode::DiskFull));
+    assert!(paused.arrived_bytes >= SIZE / 2 - (256 << 10), "{}", paused.arrived_bytes);
+    let before = test_hub.fetches("m.gguf").len();
+    disk.capacity.store(u64::MAX, Ordering::Release);
+    downloader.downloads.resume(&id).unwrap();
+    assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
+    assert_eq!(test_hub.fetches("m.gguf")[before].first_byte(), paused.arrived_bytes);
+    assert_eq!(fs::read(folder.path().join("a/first/m.gguf")).unwrap(), weights(SIZE as usize, 1));
+}
+
+/// The same with a real file system of 64 MiB, which takes root.
+#[tokio::test]
+async fn a_real_small_file_system_fills_up_and_nothing_is_lost() {
+    const FILE_BYTES: usize = 40 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let Some(_mounted) = SmallMount::new(folder.path()) else {
+        eprintln!("SKIPPED a_real_small_file_system_fills_up_and_nothing_is_lost: mounting a tmpfs takes root");
+        return;
+    };
+    let bytes = weights(FILE_BYTES, 3);
+    let test_hub = TestHub::start(vec![Repo::new("a/b").file("m.gguf", bytes.clone())]);
+    // Another program fills the disk while we look away: the check beforehand has passed.
+    let options = DownloadOptions { disk: Arc::new(TrustingDisk), save_every_bytes: 4 << 20, ..quick_options() };
+    let mut downloader = Downloader::with(&test_hub, folder.path(), None, options);
+    let filler = folder.path().join("filler");
+    fs::write(&filler, vec![0; 40 << 20]).unwrap();
+    let id = downloader.start("a/b").await.id;
+    let paused = downloader.until_rest(&id).await;
+    assert_eq!(paused.failure.map(|failure| failure.code), Some(ErrorCode::DiskFull));
+    assert_eq!(paused.state, DownloadState::Paused);
+    // The app starts on the full disk, finds the download, and what is there.
+    drop(downloader);
+    let options = DownloadOptions { save_every_bytes: 4 << 20, ..quick_options() };
+    let mut downloader = Downloader::with(&test_hub, folder.path(), None, options);
+    let found = downloader.downloads.list();
+    assert_eq!(found.len(), 1);
+    assert!(found[0].arrived_bytes >= 12 << 20, "{}", found[0].arrived_bytes);
+    downloader.downloads.resume(&id).unwrap();
+    downloader.until(&id, |download| download.state == DownloadState::Running).await;
+    let still_full = downloader.until_rest(&id).await;
+    assert_eq!(
+        still_full.failure.map(|failure| failure.code),
+        Some(ErrorCode::DiskFull),
+        "told before a byte is asked for"
+    );
+    fs::remove_file(filler).unwrap();
+    downloader.downloads.resume(&id).unwrap();
+    assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
+    assert!(fs::read(folder.path().join("a/b/m.gguf")).unwrap() == bytes);
+}
+
+fn hub() -> TestHub {
+    let repo = |id| Repo::new(id).file("m.gguf", weights(SIZE as usize, 1));
+    TestHub::start(vec![repo("a/first"), repo("a/second")])
+}
+
+fn stall() -> tandem_tests::hub::Rule {
+    use tandem_tests::hub::{Fault, Rule, Side};
+    Rule::new(Side::Cdn, "a/first", Fault::Stall { after_bytes: SIZE / 4 })
+}
+
+fn open(test_hub: &TestHub, folder: &Path, disk: Arc<SmallDisk>) -> Downloader {
+    Downloader::with(test_hub, folder, None, DownloadOptions { disk, ..quick_options() })
+}
+
+/// A disk with room for so many bytes of downloads.
+#[derive(Debug)]
+struct SmallDisk {
+    capacity: Arc<AtomicU64>,
+    claimed_free: AtomicU64,
+}
+
+impl SmallDisk {
+    fn new(n_bytes: u64) -> Self {
+        Self { capacity: Arc::new(AtomicU64::new(n_bytes)), claimed_free: AtomicU64::new(n_bytes) }
+    }
+}
+
+impl Disk for SmallDisk {
+    fn free_bytes(&self, _dir: &Path) -> io::Result<u64> {
+        Ok(self.claimed_free.load(Ordering::Acquire))
+    }
+
+    fn open_part(&self, path: &Path) -> io::Result<Box<dyn PartIo>> {
+        Ok(Box::new(SmallFile { io: RealDisk.open_part(path)?, capacity: Arc::clone(&self.capacity) }))
+    }
+}
+
+/// A file that cannot grow beyond the disk.
+struct SmallFile {
+    io: Box<dyn PartIo>,
+    capacity: Arc<AtomicU64>,
+}
+
+impl Read for SmallFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.io.read(buffer)
+    }
+}
+
+impl Write for SmallFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = self.capacity.load(Ordering::Acquire).saturating_sub(self.io.stream_position()?);
+        let n = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        if n == 0 { Err(io::ErrorKind::StorageFull.into()) } else { self.io.write(&bytes[..n]) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.io.flush()
+    }
+}
+
+impl Seek for SmallFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.io.seek(to)
+    }
+}
+
+impl PartIo for SmallFile {
+    fn set_len(&mut self, n_bytes: u64) -> io::Result<()> {
+        self.io.set_len(n_bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.io.sync()
+    }
+}
+
+/// The real disk, whose free space nobody asked for in time.
+#[derive(Debug)]
+struct TrustingDisk;
+
+impl Disk for TrustingDisk {
+    fn free_bytes(&self, _dir: &Path) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+
+    fn open_part(&self, path: &Path) -> io::Result<Box<dyn PartIo>> {
+        RealDisk.open_part(path)
+    }
+}
+
+/// A mounted tmpfs of 64 MiB; unmounted when dropped.
+struct SmallMount<'a>(&'a Path);
+
+impl<'a> SmallMount<'a> {
+    fn new(at: &'a Path) -> Option<Self> {
+        let mount =
+            std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "tmpfs"]).arg(at).output();
+        mount.is_ok_and(|output| output.status.success()).then_some(Self(at))
+    }
+}
+
+impl Drop for SmallMount<'_> {
+    fn drop(&mut self) {
+        // Lazily: whatever still holds a file there lets go of it later.
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
