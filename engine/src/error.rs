@@ -1,11 +1,20 @@
 //! What can go wrong between a file and its tokens, as data. Explaining it to a person, in two languages, is the app's business.
 
+use crate::cpu::CpuError;
+use crate::gguf::{GgufError, TensorType};
 use crate::place::Device;
+use crate::token::TokenizerError;
 
 /// Why the engine did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
+    /// The file cannot be read, or a key is absent or of the wrong type.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The tokenizer is damaged or of an unknown kind.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
     /// The architecture is not in the registry.
     #[error("architecture `{architecture}` is not supported")]
     ArchitectureUnsupported {
@@ -20,12 +29,6 @@ pub enum EngineError {
         /// What is not supported.
         feature: &'static str,
     },
-    /// A hyperparameter is absent.
-    #[error("the model file lacks the key `{key}`")]
-    KeyMissing {
-        /// Full name of the key.
-        key: String,
-    },
     /// A hyperparameter makes no sense.
     #[error("key `{key}` of the model file is {got}, expected {expected}")]
     KeyInvalid {
@@ -35,6 +38,14 @@ pub enum EngineError {
         expected: String,
         /// What it is.
         got: String,
+    },
+    /// The tokenizer's list and the embedding disagree.
+    #[error("the vocabulary has {n_tokens} tokens, the embedding {n_rows} rows")]
+    VocabularyMismatch {
+        /// Tokens of the vocabulary.
+        n_tokens: usize,
+        /// Rows of the embedding.
+        n_rows: usize,
     },
     /// A weight is absent.
     #[error("the model file lacks the tensor `{tensor}`")]
@@ -58,7 +69,7 @@ pub enum EngineError {
         /// Its name.
         tensor: String,
         /// Its type.
-        tensor_type: crate::gguf::TensorType,
+        tensor_type: TensorType,
     },
     /// The placement was made for another model.
     #[error("the placement has {got} layers, the model {expected}")]
@@ -93,12 +104,10 @@ pub enum EngineError {
         bytes: u64,
     },
     /// The context asked for cannot be had.
-    #[error("a context of {asked} tokens is not possible: {expected}")]
+    #[error("a context of {asked} tokens is not possible")]
     ContextLength {
         /// Tokens asked for.
         asked: usize,
-        /// What is possible.
-        expected: String,
     },
     /// The tokens do not fit into the context.
     #[error("{n_tokens} tokens do not fit into a context of {context_length}: {n_over} too many")]
@@ -139,7 +148,10 @@ pub enum EngineError {
         /// What the panic said.
         message: String,
     },
-    /// A thread could not be started.
-    #[error("a thread could not be started")]
+    /// The instruction set is missing, or a compute thread could not be started.
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
+    /// The engine's thread could not be started.
+    #[error("the engine's thread could not be started")]
     Thread(#[source] std::io::Error),
 }

@@ -1,1 +1,220 @@
-//! To come.
+//! A loaded model: its file mapped, its weights found and checked, its devices open, and the layer loop. It holds no
+//! conversation; a session does.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::Flow;
+use crate::arch::blocks::{Buffers, Sizes, Step};
+use crate::arch::{self, Architecture, Loader};
+use crate::cpu::{Cpu, Isa};
+use crate::error::EngineError;
+use crate::gguf::{MappedModel, ModelFacts};
+use crate::kv::{Cache, KvType};
+use crate::ops::Ops;
+use crate::place::{Budget, Footprint, Placement};
+use crate::token::Tokenizer;
+
+/// How to load a model; the planner's answer, as far as it concerns the engine.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Where everything goes.
+    pub placement: Placement,
+    /// What may be allocated where; a device that is not named is not checked.
+    pub budgets: Vec<Budget>,
+    /// Threads that compute.
+    pub n_threads: usize,
+    /// Instruction set; the best one present if not said.
+    pub isa: Option<Isa>,
+    /// Most tokens that a session holds.
+    pub context_length: usize,
+    /// How keys and values are stored.
+    pub kv_type: KvType,
+    /// Most prompt tokens that are computed at once.
+    pub n_batch: usize,
+    /// What is read before the load counts as done.
+    pub preload: Preload,
+}
+
+/// How much of the weights to read at load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preload {
+    /// All: the load takes longer and reports progress, the first token is quick.
+    Weights,
+    /// Nothing: pages are read when first used. For models larger than memory.
+    Nothing,
+}
+
+impl LoadOptions {
+    /// Everything on the processor, with a cache in f16.
+    pub fn all_cpu(facts: &ModelFacts, n_threads: usize, context_length: usize) -> Result<Self, EngineError> {
+        Ok(Self {
+            placement: Placement::all_cpu(facts.n_layers()? as usize),
+            budgets: Vec::new(),
+            n_threads,
+            isa: None,
+            context_length,
+            kv_type: KvType::F16,
+            n_batch: 128,
+            preload: Preload::Weights,
+        })
+    }
+}
+
+/// A loaded model.
+pub struct Model {
+    architecture: Box<dyn Architecture>,
+    sizes: Sizes,
+    ops: Ops,
+    tokenizer: Option<Arc<Tokenizer>>,
+    options: LoadOptions,
+    file: Arc<MappedModel>,
+}
+
+impl Model {
+    /// Opens a file, finds and checks its weights and reads them into memory.
+    ///
+    /// on       called with the part that is done, 0 to 1; `Break` cancels
+    /// Errors   anything wrong with the file or the options; `Cancelled`
+    pub fn load(path: &Path, options: &LoadOptions, on: &mut dyn FnMut(f32) -> Flow) -> Result<Self, EngineError> {
+        go_on(on(0.0))?;
+        let file = Arc::new(MappedModel::open(path)?);
+        let facts = &file.facts;
+        let n_layers = facts.n_layers()? as usize;
+        let options = options.checked()?;
+        options.placement.check(n_layers)?;
+        let architecture = arch::load(&Loader::new(Arc::clone(&file), options.placement.clone()))?;
+        let tokenizer = match facts.get_str("tokenizer.ggml.model")? {
+            None | Some("none" | "no_vocab") => None,
+            Some(_) => Some(Arc::new(Tokenizer::from_facts(facts)?)),
+        };
+        let sizes = architecture.sizes();
+        let kv_bytes = |layer| architecture.cache_shape(layer).n_bytes(options.context_length, options.kv_type);
+        let footprint =
+            Footprint { kv_bytes: (0..n_layers).map(kv_bytes).collect(), buffer_bytes: sizes.n_bytes(options.n_batch) };
+        options.placement.check_budgets(&footprint, &options.budgets)?;
+        if options.preload == Preload::Weights {
+            read_pages(&file, on)?;
+        }
+        let ops = Ops::new(Cpu::new(options.isa.unwrap_or_else(Isa::best), options.n_threads)?);
+        go_on(on(1.0))?;
+        Ok(Self { architecture, sizes, ops, tokenizer, options, file })
+    }
+
+    /// What the file's header says.
+    pub fn facts(&self) -> &ModelFacts {
+        &self.file.facts
+    }
+
+    /// How it was loaded.
+    pub fn options(&self) -> &LoadOptions {
+        &self.options
+    }
+
+    /// The tokenizer, unless the file has none.
+    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        self.tokenizer.as_ref()
+    }
+
+    /// Size of the vocabulary, and so of a row of logits.
+    pub fn n_vocab(&self) -> usize {
+        self.architecture.n_vocab()
+    }
+
+    /// Layers.
+    pub fn n_layers(&self) -> usize {
+        self.options.placement.layers.len()
+    }
+
+    /// Allocates caches and buffers of one session.
+    pub(crate) fn allocate(&self) -> Result<(Cache, Buffers), EngineError> {
+        let layers = self.options.placement.layers.iter().enumerate();
+        let shapes: Vec<_> = layers.map(|(layer, place)| (self.architecture.cache_shape(layer), place.kv)).collect();
+        let cache = Cache::new(&shapes, self.options.context_length, self.options.kv_type)?;
+        let ropes = self.architecture.ropes();
+        let buffers = Buffers::new(self.options.placement.embed, &self.sizes, ropes, self.options.n_batch)?;
+        Ok((cache, buffers))
+    }
+
+    pub(crate) fn step<'a>(
+        &'a self,
+        tokens: &'a [u32],
+        first_pos: usize,
+        cache: &'a mut Cache,
+        buffers: &'a mut Buffers,
+    ) -> Step<'a> {
+        Step { ops: &self.ops, tokens, first_pos, cache, buffers }
+    }
+
+    /// Takes tokens through all layers: the loop that obeys the placement.
+    ///
+    /// on_half  called before every half of a layer with the number of halves done; `Break` cancels
+    /// Errors   `Cancelled`
+    pub(crate) fn forward(
+        &self,
+        step: &mut Step<'_>,
+        on_half: &mut dyn FnMut(usize) -> Flow,
+    ) -> Result<(), EngineError> {
+        let placement = &self.options.placement;
+        let n_tokens = step.n_tokens();
+        for angles in &mut step.buffers.angles {
+            self.ops.set_positions(angles, step.first_pos, n_tokens);
+        }
+        step.buffers.x.move_to(placement.embed);
+        self.architecture.embed(step);
+        for (layer, place) in placement.layers.iter().enumerate() {
+            go_on(on_half(2 * layer))?;
+            step.buffers.x.move_to(place.mixer);
+            self.architecture.mix(layer, step);
+            go_on(on_half(2 * layer + 1))?;
+            step.buffers.x.move_to(place.ffn.home());
+            self.architecture.ffn(layer, step);
+        }
+        Ok(())
+    }
+
+    /// Logits of some rows of a step that went through all layers.
+    ///
+    /// rows     at most `MAX_LOGIT_ROWS`
+    pub(crate) fn head(&self, rows: std::ops::Range<usize>, step: &mut Step<'_>) {
+        step.buffers.x.move_to(self.options.placement.head);
+        self.architecture.head(rows, step);
+    }
+}
+
+impl LoadOptions {
+    /// The same with counts that make sense.
+    fn checked(&self) -> Result<Self, EngineError> {
+        if self.context_length == 0 {
+            return Err(EngineError::ContextLength { asked: 0 });
+        }
+        let n_batch = self.n_batch.clamp(1, self.context_length);
+        Ok(Self { n_batch, n_threads: self.n_threads.max(1), ..self.clone() })
+    }
+}
+
+/// Touches every page of the weights once, so that the system reads them.
+fn read_pages(file: &MappedModel, on: &mut dyn FnMut(f32) -> Flow) -> Result<(), EngineError> {
+    const PAGE_BYTES: usize = 4096;
+    /// Between two reports; a slow disk reads this in about 40 ms.
+    const PIECE_BYTES: usize = 4 << 20;
+    let total: u64 = file.facts.tensors.iter().map(|tensor| tensor.n_bytes).sum();
+    let mut n_read = 0u64;
+    for tensor in &file.facts.tensors {
+        for piece in file.tensor_bytes(tensor).chunks(PIECE_BYTES) {
+            let sum = piece.iter().step_by(PAGE_BYTES).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+            std::hint::black_box(sum);
+            n_read += piece.len() as u64;
+            go_on(on(n_read as f32 / total as f32))?;
+        }
+    }
+    Ok(())
+}
+
+/// `Break` as an error.
+pub(crate) fn go_on(flow: Flow) -> Result<(), EngineError> {
+    match flow {
+        Flow::Continue => Ok(()),
+        Flow::Break => Err(EngineError::Cancelled),
+    }
+}

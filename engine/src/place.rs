@@ -116,6 +116,13 @@ impl Placement {
 }
 
 impl Ffn {
+    /// Where its input goes first.
+    pub fn home(&self) -> Device {
+        match *self {
+            Ffn::Dense(device) | Ffn::Experts { shared: device, .. } => device,
+        }
+    }
+
     fn devices(&self) -> Vec<Device> {
         match *self {
             Ffn::Dense(device) => vec![device],

@@ -1,1 +1,176 @@
-//! To come.
+//! A conversation with a loaded model. It is always given the *whole* sequence of tokens and finds out by itself what of it
+//! it holds already, so that callers never manage caches: appending, editing, branching and starting over are one call.
+
+use std::sync::Arc;
+
+use crate::Flow;
+use crate::arch::blocks::{Buffers, MAX_LOGIT_ROWS};
+use crate::error::EngineError;
+use crate::kv::Cache;
+use crate::model::{Model, go_on};
+
+/// A conversation: which tokens the caches hold, the caches, and the buffers of a forward pass.
+pub struct Session {
+    model: Arc<Model>,
+    cache: Cache,
+    buffers: Buffers,
+    /// The tokens that the caches hold, completely.
+    tokens: Vec<u32>,
+    /// Whether the first row of logits belongs to the last of `tokens`.
+    has_logits: bool,
+}
+
+/// How far prompt processing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PromptProgress {
+    /// Tokens done, reused ones among them; a chunk under way counts by the layers that are done.
+    pub n_done: usize,
+    /// All tokens.
+    pub n_total: usize,
+    /// Tokens that were held already.
+    pub n_reused: usize,
+}
+
+/// What it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fed {
+    /// Tokens that were held already.
+    pub n_reused: usize,
+    /// Tokens that were computed.
+    pub n_new: usize,
+}
+
+impl Session {
+    /// Allocates everything that it will ever need.
+    pub fn new(model: Arc<Model>) -> Result<Self, EngineError> {
+        let (cache, buffers) = model.allocate()?;
+        let tokens = Vec::with_capacity(model.options().context_length);
+        Ok(Self { model, cache, buffers, tokens, has_logits: false })
+    }
+
+    /// The model it talks to.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// The tokens it holds.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Makes the session hold exactly these tokens, and the logits of the last one.
+    ///
+    /// tokens   the whole sequence
+    /// on       called before every half of a layer; `Break` cancels. Chunks that were complete are kept
+    /// Errors   `NoTokens`, `TokenUnknown`, `ContextOverflow`: nothing was done; `Cancelled`
+    /// Cost     what is common with the tokens held is not computed again; no allocation
+    pub fn feed(&mut self, tokens: &[u32], on: &mut dyn FnMut(PromptProgress) -> Flow) -> Result<Fed, EngineError> {
+        self.check(tokens)?;
+        let n_common = self.n_common(tokens);
+        if self.has_logits && n_common == tokens.len() && n_common == self.tokens.len() {
+            return Ok(Fed { n_reused: n_common, n_new: 0 });
+        }
+        // The last token is computed in any case: its logits are wanted.
+        let n_reused = self.rewind(n_common.min(tokens.len() - 1));
+        let n_total = tokens.len();
+        let mut on_tokens = |n_done| on(PromptProgress { n_done, n_total, n_reused });
+        let mut n_last_chunk = 0;
+        for chunk in tokens[n_reused..].chunks(self.model.options().n_batch) {
+            self.run_chunk(chunk, &mut on_tokens)?;
+            n_last_chunk = chunk.len();
+        }
+        let (last, first) = (n_last_chunk - 1, n_total - n_last_chunk);
+        let mut step = self.model.step(&tokens[first..], first, &mut self.cache, &mut self.buffers);
+        self.model.head(last..last + 1, &mut step);
+        self.has_logits = true;
+        Ok(Fed { n_reused, n_new: n_total - n_reused })
+    }
+
+    /// Logits of the last token fed, [n_vocab]; empty if nothing has been fed since the last error.
+    pub fn logits(&self) -> &[f32] {
+        if self.has_logits { &self.buffers.logits.elems()[..self.model.n_vocab()] } else { &[] }
+    }
+
+    /// Computes all tokens anew and hands out the logits at every position.
+    ///
+    /// chunks   lengths of the chunks, cycled; empty, zero or too large stands for the largest batch
+    /// sink     called with the position and its logits [n_vocab]; `Break` cancels
+    /// Errors   as `feed`
+    pub fn teacher_forced(
+        &mut self,
+        tokens: &[u32],
+        chunks: &[usize],
+        sink: &mut dyn FnMut(usize, &[f32]) -> Flow,
+    ) -> Result<(), EngineError> {
+        self.check(tokens)?;
+        self.rewind(0);
+        let n_batch = self.model.options().n_batch;
+        let whole = [n_batch];
+        let mut lengths = if chunks.is_empty() { &whole[..] } else { chunks }.iter().cycle();
+        while self.tokens.len() < tokens.len() {
+            let asked = *lengths.next().unwrap_or(&n_batch);
+            let n_tokens = if asked == 0 { n_batch } else { asked.min(n_batch) };
+            let first = self.tokens.len();
+            let chunk = &tokens[first..tokens.len().min(first + n_tokens)];
+            self.run_chunk(chunk, &mut |_| Flow::Continue)?;
+            for from in (0..chunk.len()).step_by(MAX_LOGIT_ROWS) {
+                let rows = from..chunk.len().min(from + MAX_LOGIT_ROWS);
+                let mut step = self.model.step(chunk, first, &mut self.cache, &mut self.buffers);
+                self.model.head(rows.clone(), &mut step);
+                let logits = self.buffers.logits.elems().chunks_exact(self.model.n_vocab());
+                for (row, logits) in rows.zip(logits) {
+                    go_on(sink(first + row, logits))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets everything; the memory stays.
+    pub fn clear(&mut self) {
+        self.rewind(0);
+    }
+
+    /// Takes one chunk through all layers; it is held only when it is complete.
+    fn run_chunk(&mut self, chunk: &[u32], on_tokens: &mut dyn FnMut(usize) -> Flow) -> Result<(), EngineError> {
+        let first = self.tokens.len();
+        let n_halves = 2 * self.model.n_layers();
+        let mut on_half = |n_done: usize| on_tokens(first + chunk.len() * n_done / n_halves);
+        let mut step = self.model.step(chunk, first, &mut self.cache, &mut self.buffers);
+        let result = self.model.forward(&mut step, &mut on_half);
+        match result {
+            Ok(()) => self.tokens.extend_from_slice(chunk),
+            Err(_) => {
+                self.rewind(first);
+            }
+        }
+        result
+    }
+
+    /// Forgets tokens from `n_wanted` on, and says how many are left.
+    fn rewind(&mut self, n_wanted: usize) -> usize {
+        self.has_logits = false;
+        let n_left = self.cache.rewind(n_wanted);
+        self.tokens.truncate(n_left);
+        n_left
+    }
+
+    fn n_common(&self, tokens: &[u32]) -> usize {
+        self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count()
+    }
+
+    fn check(&self, tokens: &[u32]) -> Result<(), EngineError> {
+        let n_vocab = self.model.n_vocab();
+        let context_length = self.model.options().context_length;
+        if tokens.is_empty() {
+            return Err(EngineError::NoTokens);
+        }
+        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= n_vocab) {
+            return Err(EngineError::TokenUnknown { token, n_vocab });
+        }
+        match tokens.len().checked_sub(context_length) {
+            None | Some(0) => Ok(()),
+            Some(n_over) => Err(EngineError::ContextOverflow { n_tokens: tokens.len(), context_length, n_over }),
+        }
+    }
+}

@@ -1,1 +1,296 @@
-//! To come.
+//! Weights and activations that know where they live. A weight is a piece of the mapped file, in the file's own blocks; a vector
+//! is small and decoded; rows are the activations of a forward pass, allocated once.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::arch::blocks::Rope;
+use crate::cpu::{self, Activations, Matrix};
+use crate::error::EngineError;
+use crate::gguf::{MappedModel, TensorFacts};
+use crate::place::Device;
+use crate::quant;
+
+/// A matrix of weights, [n_rows, n_cols].
+#[derive(Debug)]
+pub struct Weight {
+    n_rows: usize,
+    n_cols: usize,
+    data: WeightBlocks,
+}
+
+#[derive(Debug)]
+enum WeightBlocks {
+    /// Read by the processor from the mapped file.
+    Mapped { model: Arc<MappedModel>, facts: TensorFacts },
+}
+
+impl Weight {
+    /// The tensor's rows `rows`, or all of them.
+    ///
+    /// Errors   a type that the engine does not multiply
+    pub(crate) fn new(
+        device: Device,
+        model: &Arc<MappedModel>,
+        facts: &TensorFacts,
+        rows: Option<Range<usize>>,
+    ) -> Result<Self, EngineError> {
+        check_type(facts)?;
+        let n_cols = facts.shape.last().copied().unwrap_or(1);
+        let n_all_rows = facts.n_elems().checked_div(n_cols).unwrap_or(0) as usize;
+        let rows = rows.unwrap_or(0..n_all_rows);
+        let row_bytes = facts.n_bytes / n_all_rows.max(1) as u64;
+        let part = TensorFacts {
+            offset_bytes: facts.offset_bytes + rows.start as u64 * row_bytes,
+            n_bytes: rows.len() as u64 * row_bytes,
+            ..facts.clone()
+        };
+        let data = match device {
+            Device::Cpu => WeightBlocks::Mapped { model: Arc::clone(model), facts: part },
+            Device::Cuda(_) => return Err(EngineError::DeviceUnsupported { device }),
+        };
+        Ok(Self { n_rows: rows.len(), n_cols: n_cols as usize, data })
+    }
+
+    /// Rows: what a product with it yields per token.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Columns: what a product with it takes per token.
+    pub fn n_cols(&self) -> usize {
+        self.n_cols
+    }
+
+    /// The weights as the processor's kernels take them.
+    pub(crate) fn matrix(&self) -> Matrix<'_> {
+        match &self.data {
+            WeightBlocks::Mapped { model, facts } => Matrix {
+                tensor_type: facts.tensor_type,
+                n_rows: self.n_rows,
+                n_cols: self.n_cols,
+                bytes: model.tensor_bytes(facts),
+            },
+        }
+    }
+}
+
+/// A small vector of weights (a norm, a bias), decoded.
+#[derive(Debug)]
+pub struct Vector {
+    data: VectorElems,
+}
+
+#[derive(Debug)]
+enum VectorElems {
+    Cpu(Vec<f32>),
+}
+
+impl Vector {
+    /// Decodes some elements of a tensor.
+    pub(crate) fn new(
+        device: Device,
+        model: &MappedModel,
+        facts: &TensorFacts,
+        elems: Range<usize>,
+    ) -> Result<Self, EngineError> {
+        let elems = decode(model, facts)?[elems].to_vec();
+        match device {
+            Device::Cpu => Ok(Self { data: VectorElems::Cpu(elems) }),
+            Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),
+        }
+    }
+
+    /// The elements as the processor's kernels take them.
+    pub(crate) fn elems(&self) -> &[f32] {
+        match &self.data {
+            VectorElems::Cpu(elems) => elems,
+        }
+    }
+}
+
+/// A whole tensor as f32; for small ones.
+pub(crate) fn decode(model: &MappedModel, facts: &TensorFacts) -> Result<Vec<f32>, EngineError> {
+    check_type(facts)?;
+    let mut elems = vec![0.0; facts.n_elems() as usize];
+    quant::decode_row(facts.tensor_type, model.tensor_bytes(facts), &mut elems).expect("the file's sizes were checked");
+    Ok(elems)
+}
+
+fn check_type(facts: &TensorFacts) -> Result<(), EngineError> {
+    let TensorFacts { name, tensor_type, .. } = facts;
+    if quant::supports(*tensor_type) {
+        return Ok(());
+    }
+    Err(EngineError::TensorTypeUnsupported { tensor: name.clone(), tensor_type: *tensor_type })
+}
+
+/// Activations, [n_rows, width]; the shape changes from use to use within what was allocated.
+#[derive(Debug)]
+pub struct Rows {
+    n_rows: usize,
+    width: usize,
+    data: RowElems,
+}
+
+#[derive(Debug)]
+enum RowElems {
+    Cpu(Vec<f32>),
+}
+
+impl Rows {
+    /// Allocates room for `max_rows` rows of `max_width`.
+    pub(crate) fn new(device: Device, max_rows: usize, max_width: usize) -> Result<Self, EngineError> {
+        let data = match device {
+            Device::Cpu => RowElems::Cpu(zeroed("buffers of the forward pass", max_rows, max_width)?),
+            Device::Cuda(_) => return Err(EngineError::DeviceUnsupported { device }),
+        };
+        Ok(Self { n_rows: 0, width: max_width, data })
+    }
+
+    /// Gives the rows another shape; what they held is lost.
+    pub fn reshape(&mut self, n_rows: usize, width: usize) {
+        self.n_rows = n_rows;
+        self.width = width;
+    }
+
+    /// Rows at present.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Elements per row at present.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Makes the rows live on `device`.
+    pub(crate) fn move_to(&mut self, device: Device) {
+        match (&self.data, device) {
+            (RowElems::Cpu(_), Device::Cpu) => {}
+            (_, Device::Cuda(_)) => unreachable!("the placement was checked at load"),
+        }
+    }
+
+    /// The elements as the processor's kernels take them.
+    pub(crate) fn elems(&self) -> &[f32] {
+        match &self.data {
+            RowElems::Cpu(elems) => &elems[..self.n_rows * self.width],
+        }
+    }
+
+    /// The elements as the processor's kernels fill them.
+    pub(crate) fn elems_mut(&mut self) -> &mut [f32] {
+        match &mut self.data {
+            RowElems::Cpu(elems) => &mut elems[..self.n_rows * self.width],
+        }
+    }
+}
+
+/// What a product takes: rows in the form that the kernels of their device want.
+pub struct Input {
+    data: InputElems,
+}
+
+enum InputElems {
+    Cpu(Activations),
+}
+
+impl Input {
+    /// Allocates room for `max_rows` rows of `max_width`.
+    pub(crate) fn new(device: Device, max_rows: usize, max_width: usize) -> Result<Self, EngineError> {
+        match device {
+            Device::Cpu => Ok(Self { data: InputElems::Cpu(Activations::new(max_width, max_rows)) }),
+            Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),
+        }
+    }
+
+    /// The rows as the processor's kernels take them.
+    pub(crate) fn activations(&self) -> &Activations {
+        match &self.data {
+            InputElems::Cpu(activations) => activations,
+        }
+    }
+
+    /// The rows as the processor's kernels fill them.
+    pub(crate) fn activations_mut(&mut self) -> &mut Activations {
+        match &mut self.data {
+            InputElems::Cpu(activations) => activations,
+        }
+    }
+}
+
+/// What attention keeps in between.
+pub struct AttendScratch {
+    data: AttendPartials,
+}
+
+enum AttendPartials {
+    Cpu(cpu::AttentionScratch),
+}
+
+impl AttendScratch {
+    /// Allocates for at most so many heads and elements of a head.
+    pub(crate) fn new(device: Device, n_heads: usize, head_dim: usize) -> Result<Self, EngineError> {
+        match device {
+            Device::Cpu => Ok(Self { data: AttendPartials::Cpu(cpu::AttentionScratch::new(n_heads, head_dim)) }),
+            Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),
+        }
+    }
+
+    /// Room for the processor's kernels.
+    pub(crate) fn partials(&mut self) -> &mut cpu::AttentionScratch {
+        match &mut self.data {
+            AttendPartials::Cpu(partials) => partials,
+        }
+    }
+}
+
+/// The angles of a rope at the positions of a step.
+pub struct Angles {
+    data: AngleTable,
+}
+
+enum AngleTable {
+    Cpu(cpu::Rope),
+}
+
+impl Angles {
+    /// Allocates room for `max_tokens` positions.
+    pub(crate) fn new(device: Device, rope: &Rope, max_tokens: usize) -> Result<Self, EngineError> {
+        match device {
+            Device::Cpu => Ok(Self { data: AngleTable::Cpu(cpu::Rope::new(&rope.options(), max_tokens)) }),
+            Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),
+        }
+    }
+
+    /// The angles as the processor's kernels take them.
+    pub(crate) fn table(&self) -> &cpu::Rope {
+        match &self.data {
+            AngleTable::Cpu(table) => table,
+        }
+    }
+
+    /// The angles as the processor's kernels fill them.
+    pub(crate) fn table_mut(&mut self) -> &mut cpu::Rope {
+        match &mut self.data {
+            AngleTable::Cpu(table) => table,
+        }
+    }
+}
+
+/// `n_rows` times `width` zeros that may be refused; untouched pages cost nothing.
+pub(crate) fn zeroed<T: bytemuck::Zeroable>(
+    what: &'static str,
+    n_rows: usize,
+    width: usize,
+) -> Result<Vec<T>, EngineError> {
+    let n_elems = n_rows.saturating_mul(width);
+    let bytes = (n_elems as u64).saturating_mul(size_of::<T>() as u64);
+    let refused = || EngineError::OutOfMemory { what, bytes };
+    // A `Vec` cannot be larger, and asking for one would panic.
+    if bytes > isize::MAX as u64 {
+        return Err(refused());
+    }
+    bytemuck::allocation::try_zeroed_vec(n_elems).map_err(|()| refused())
+}

@@ -117,6 +117,12 @@ impl Explain for Refusal {
 impl Explain for EngineError {
     fn explain(&self) -> Failure {
         match self {
+            Self::Gguf(source) => source.explain(),
+            Self::Tokenizer(source) => Failure::new(
+                ErrorCode::GgufDamaged,
+                Text::new(format!("the model's tokenizer cannot be used: {source}"), format!("无法使用模型的分词器：{source}")),
+                other_model(),
+            ),
             Self::ArchitectureUnsupported { architecture } => unknown_architecture(architecture),
             Self::FeatureUnsupported { architecture, feature } => Failure::new(
                 ErrorCode::UnknownArchitecture,
@@ -134,9 +140,9 @@ impl Explain for EngineError {
                 ),
                 other_version(),
             ),
-            Self::KeyMissing { .. }
-            | Self::KeyInvalid { .. }
+            Self::KeyInvalid { .. }
             | Self::TensorMissing { .. }
+            | Self::VocabularyMismatch { .. }
             | Self::TensorShape { .. } => Failure::new(
                 ErrorCode::GgufDamaged,
                 Text::new(format!("the file is incomplete: {self}"), format!("文件不完整：{self}")),

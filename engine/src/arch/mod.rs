@@ -1,16 +1,71 @@
-//! The architectures that the engine runs: one row per `general.architecture`, one file per family.
+//! The architectures that the engine runs: one row per `general.architecture`, one file per family. A family reads its
+//! hyperparameters, names its weights and composes shared blocks in two halves per layer; it never names a device, a
+//! thread, a quant type or an instruction set.
+
+pub(crate) mod blocks;
+mod llama;
+mod loader;
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::error::EngineError;
+use crate::kv::CacheShape;
+use blocks::{Rope, Sizes, Step};
+pub(crate) use loader::{Loader, Part};
 
 /// One architecture of the registry.
 #[derive(Debug)]
 pub struct ArchitectureRow {
     /// `general.architecture` of its files.
     pub name: &'static str,
+    load: fn(&Loader) -> Result<Box<dyn Architecture>, EngineError>,
 }
 
 /// Every architecture that the engine runs.
-pub static ARCHITECTURES: &[ArchitectureRow] = &[ArchitectureRow { name: "llama" }];
+pub static ARCHITECTURES: &[ArchitectureRow] = &[ArchitectureRow { name: "llama", load: llama::load }];
 
 /// Whether the engine runs files with this `general.architecture`.
 pub fn supports(architecture: &str) -> bool {
-    ARCHITECTURES.iter().any(|row| row.name == architecture)
+    row(architecture).is_some()
+}
+
+/// A loaded model of some family: its weights, and its forward pass in pieces between which devices may change.
+pub(crate) trait Architecture: fmt::Debug + Send + Sync {
+    /// The buffers that a step needs.
+    fn sizes(&self) -> Sizes;
+
+    /// Size of the vocabulary.
+    fn n_vocab(&self) -> usize;
+
+    /// The rotary embeddings that its layers choose from, by index.
+    fn ropes(&self) -> &[Rope];
+
+    /// What a layer keeps of each position.
+    fn cache_shape(&self, layer: usize) -> CacheShape;
+
+    /// Tokens to activations: fills `x`.
+    fn embed(&self, step: &mut Step<'_>);
+
+    /// The half of a layer that mixes tokens.
+    fn mix(&self, layer: usize, step: &mut Step<'_>);
+
+    /// The half of a layer that looks at each token alone.
+    fn ffn(&self, layer: usize, step: &mut Step<'_>);
+
+    /// Activations of some rows to logits: fills `logits`.
+    fn head(&self, rows: Range<usize>, step: &mut Step<'_>);
+}
+
+/// Builds the family that a file names.
+pub(crate) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
+    let architecture = loader.facts().architecture()?;
+    match row(architecture) {
+        Some(row) => (row.load)(loader),
+        None => Err(EngineError::ArchitectureUnsupported { architecture: architecture.to_owned() }),
+    }
+}
+
+fn row(architecture: &str) -> Option<&'static ArchitectureRow> {
+    ARCHITECTURES.iter().find(|row| row.name == architecture)
 }

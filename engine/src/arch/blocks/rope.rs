@@ -1,0 +1,78 @@
+//! What a file says about rotary position embedding.
+
+use super::super::Loader;
+use crate::cpu::{RopeOptions, RopeScaling};
+use crate::error::EngineError;
+
+pub(crate) use crate::cpu::RopeKind;
+
+/// How heads are rotated.
+#[derive(Clone, Debug)]
+pub(crate) struct Rope {
+    kind: RopeKind,
+    n_rotated: usize,
+    base: f32,
+    factors: Option<Vec<f32>>,
+    scaling: RopeScaling,
+}
+
+impl Rope {
+    /// Reads the usual keys and `rope_freqs.weight`.
+    ///
+    /// n_rotated  elements of a head that rotate
+    /// Errors     an odd count, a scaling that is unknown or contradicts itself
+    pub(crate) fn load(loader: &Loader, kind: RopeKind, n_rotated: usize) -> Result<Self, EngineError> {
+        if !n_rotated.is_multiple_of(2) {
+            return Err(loader.invalid("rope.dimension_count", "an even number", n_rotated));
+        }
+        let base = loader.scale_or("rope.freq_base", 10_000.0)?;
+        let factors = loader.embed().elems_if_there("rope_freqs.weight", n_rotated / 2)?;
+        Ok(Self { kind, n_rotated, base, factors, scaling: scaling(loader)? })
+    }
+
+    /// The same as the kernels take it.
+    pub(crate) fn options(&self) -> RopeOptions<'_> {
+        RopeOptions {
+            kind: self.kind,
+            n_rot: self.n_rotated,
+            freq_base: self.base,
+            freq_factors: self.factors.as_deref(),
+            scaling: self.scaling,
+        }
+    }
+}
+
+fn scaling(loader: &Loader) -> Result<RopeScaling, EngineError> {
+    let facts = loader.facts();
+    // The key's old name stands for linear scaling.
+    let factor = loader.scale_or("rope.scaling.factor", loader.scale_or("rope.scale_linear", 1.0)?)?;
+    match facts.arch_str("rope.scaling.type")?.unwrap_or("linear") {
+        "none" => Ok(RopeScaling::None),
+        "linear" if factor == 1.0 => Ok(RopeScaling::None),
+        "linear" => Ok(RopeScaling::Linear { factor }),
+        "yarn" => {
+            let original_context = match facts.arch_u32_or("rope.scaling.original_context_length", 0)? {
+                0 => loader.count("context_length")?,
+                length => length as usize,
+            };
+            Ok(RopeScaling::Yarn {
+                factor,
+                original_context: original_context as f32,
+                beta_fast: loader.scale_or("rope.scaling.yarn_beta_fast", 32.0)?,
+                beta_slow: loader.scale_or("rope.scaling.yarn_beta_slow", 1.0)?,
+                magnitude: yarn_magnitude(loader, factor)?,
+            })
+        }
+        "longrope" => Err(loader.unsupported("longrope scaling")),
+        other => Err(loader.invalid("rope.scaling.type", "`none`, `linear` or `yarn`", format!("`{other}`"))),
+    }
+}
+
+/// YaRN sharpens attention to make up for the interpolation, unless the file says that this is dealt with elsewhere.
+fn yarn_magnitude(loader: &Loader, factor: f32) -> Result<f32, EngineError> {
+    let attn_factor = loader.scale_or("rope.scaling.attn_factor", 1.0)?;
+    match loader.facts().arch_f32_or("rope.scaling.yarn_log_multiplier", 0.0)? {
+        0.0 => Ok((1.0 + 0.1 * factor.ln()) * attn_factor),
+        _ => Ok(attn_factor),
+    }
+}
