@@ -9,7 +9,7 @@ use std::path::Path;
 
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::WorkerGuard;
-use tracing_appender::rolling::{RollingFileAppender, Rotation};
+use tracing_appender::rolling::{InitError, RollingFileAppender, Rotation};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer as _, Registry, fmt};
@@ -35,8 +35,9 @@ pub fn start(logs_dir: &Path, console: LevelFilter) -> LogGuard {
         .rotation(Rotation::DAILY)
         .filename_prefix("tandem")
         .filename_suffix("log")
-        .max_log_files(MAX_FILES)
-        .build(logs_dir);
+        .max_log_files(MAX_FILES);
+    // Made here, or the appender complains on standard error that there is nothing to tidy up yet.
+    let file = std::fs::create_dir_all(logs_dir).map_err(LogFault::Folder).and_then(|()| Ok(file.build(logs_dir)?));
     let (file, problem) = match file {
         Ok(file) => (Some(tracing_appender::non_blocking(file)), None),
         Err(error) => (None, Some(error)),
@@ -56,6 +57,15 @@ pub fn start(logs_dir: &Path, console: LevelFilter) -> LogGuard {
     }
     tracing::info!(version = env!("CARGO_PKG_VERSION"), os = std::env::consts::OS, "started");
     LogGuard { _writer: guard }
+}
+
+/// Why there is no log file.
+#[derive(Debug, thiserror::Error)]
+enum LogFault {
+    #[error(transparent)]
+    Folder(io::Error),
+    #[error(transparent)]
+    File(#[from] InitError),
 }
 
 fn own_from(level: LevelFilter) -> Targets {

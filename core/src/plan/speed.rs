@@ -7,11 +7,11 @@ use super::memory::Memory;
 use super::sizes::{Sizes, sum};
 use crate::wire::Hardware;
 
-/// Rate at which one core reads and multiplies weights, bytes per second, by instruction set. Measured with this
-/// engine's kernels on Q4_K; scalar code computes slower than memory delivers.
-const READ_PER_CORE: &[(&str, f64)] = &[("scalar", 0.4e9), ("avx2", 11e9), ("avxvnni", 12e9), ("avx512vnni", 14e9)];
-/// Rate of whole matrices against many tokens, operations per second and core. Measured as above.
-const OPS_PER_CORE: &[(&str, f64)] = &[("scalar", 1.5e9), ("avx2", 140e9), ("avxvnni", 175e9), ("avx512vnni", 260e9)];
+/// Rate at which one core reads and multiplies weights, bytes per second, by instruction set. Source: `engine/NOTES.md`
+/// for AVX2, the others in proportion of the kernels' prototypes; scalar code computes slower than memory delivers.
+const READ_PER_CORE: &[(&str, f64)] = &[("scalar", 0.4e9), ("avx2", 12e9), ("avxvnni", 12e9), ("avx512vnni", 14e9)];
+/// Rate of whole matrices against many tokens, operations per second and core. Source: as above.
+const OPS_PER_CORE: &[(&str, f64)] = &[("scalar", 1.5e9), ("avx2", 60e9), ("avxvnni", 75e9), ("avx512vnni", 110e9)];
 
 /// What memory gives to all cores together. Likely: two channels of DDR4-3200 (51.2 GB/s) at 70 %; low: one channel of
 /// DDR4-2666 (21.3 GB/s) at 65 %; high: two channels of DDR5-5600 (89.6 GB/s) at 75 %.
