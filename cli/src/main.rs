@@ -1,2 +1,33 @@
-//! To come.
-fn main() {}
+//! `tandem`: Tandem in a terminal, thin over core and engine. What a script wants is on standard output, everything
+//! else on standard error.
+mod args;
+mod commands;
+mod exit;
+mod open;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Args, Command};
+use terminal::Terminal;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let terminal = Terminal::new(&args);
+    match run(&args, &terminal) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::report(&error, &terminal),
+    }
+}
+
+fn run(args: &Args, terminal: &Terminal) -> anyhow::Result<()> {
+    let _logs = open::logs(args);
+    match &args.command {
+        Command::Plan(plan) => commands::plan::run(plan, args, terminal),
+        Command::Bench(bench) => commands::bench::run(bench, args, terminal),
+        Command::Tokenize(tokenize) => commands::tokenize::run(tokenize),
+        Command::Logits(logits) => commands::logits::run(logits),
+    }
+}

@@ -33,11 +33,13 @@ impl Terminal {
         }
     }
 
-    /// Prints a result.
-    pub(crate) fn print(&self, text: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
+    /// What something is, and a sentence about it.
+    pub(crate) fn sentences(&self, what: &Text, why: &Text) -> String {
+        let end = match self.lang {
+            Lang::En => ". ",
+            Lang::Zh => "。",
+        };
+        format!("{}{end}{}", self.say(what), self.say(why))
     }
 
     /// Prints a result and ends the line.
@@ -73,27 +75,17 @@ impl Terminal {
         });
     }
 
-    /// A bar for `n` steps or bytes; invisible unless standard error is a terminal.
-    pub(crate) fn bar(&self, n: u64, kind: Bar) -> ProgressBar {
+    /// A bar for `n` steps; invisible unless standard error is a terminal.
+    pub(crate) fn bar(&self, n: u64) -> ProgressBar {
         if self.is_json || !io::stderr().is_terminal() {
             return ProgressBar::hidden();
         }
-        let template = match kind {
-            Bar::Bytes => "{msg} [{bar:30}] {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta}",
-            Bar::Share => "{msg} [{bar:30}] {percent}%",
-        };
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style =
+            ProgressStyle::with_template("[{bar:30}] {percent}%").unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(n).with_style(style.progress_chars("━╸ "));
         bar.enable_steady_tick(Duration::from_millis(250));
         bar
     }
-}
-
-/// What a bar counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bar {
-    Bytes,
-    Share,
 }
 
 /// The code as programs see it.
@@ -104,6 +96,7 @@ fn code_name(failure: &Failure) -> String {
 
 /// Chinese where the system speaks it, else English.
 fn system_lang() -> Lang {
-    let locale = ["LC_ALL", "LC_MESSAGES", "LANG"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    let locale =
+        ["LC_ALL", "LC_MESSAGES", "LANG"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
     if locale.is_some_and(|locale| locale.starts_with("zh")) { Lang::Zh } else { Lang::En }
 }

@@ -1,11 +1,9 @@
 //! `tandem bench`: prompt processing and generation, each several times; medians. And how long a stop takes: the longest
 //! the engine ever worked without looking at the stop button, which it does between the halves of each layer.
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tandem_core::error::Explain as _;
 use tandem_core::wire::Text;
 use tandem_engine::Flow;
 use tandem_engine::error::EngineError;
@@ -16,7 +14,7 @@ use tandem_engine::session::Session;
 use crate::args::{self, Args};
 use crate::exit::refused;
 use crate::open;
-use crate::terminal::{Bar, Terminal};
+use crate::terminal::Terminal;
 
 /// What was measured.
 #[derive(Debug, Serialize)]
@@ -45,34 +43,34 @@ struct Series {
 }
 
 pub(crate) fn run(args: &args::Bench, global: &Args, terminal: &Terminal) -> anyhow::Result<()> {
-    let path = open::model_path(&args.model, global)?;
-    let report = measure(args, &path, global, terminal)?;
+    let report = measure(args, global, terminal)?;
     if terminal.is_json() { terminal.print_json(&report) } else { print(&report, terminal) }
 }
 
-fn measure(args: &args::Bench, path: &Path, global: &Args, terminal: &Terminal) -> anyhow::Result<Report> {
-    let facts = ModelFacts::from_file(path).map_err(|error| refused(error.explain()))?;
+fn measure(args: &args::Bench, global: &Args, terminal: &Terminal) -> anyhow::Result<Report> {
+    let path = &args.model;
+    let facts = ModelFacts::from_file(path).map_err(refused)?;
     let (n_prompt, n_generate) = (args.prompt.get(), args.generate.get());
     let options = options(args, &facts, global)?;
-    let (isa, n_threads, n_batch) = (options.isa.unwrap_or_else(tandem_engine::cpu::Isa::best), options.n_threads, options.n_batch);
+    let (isa, n_threads, n_batch) =
+        (options.isa.unwrap_or_else(tandem_engine::cpu::Isa::best), options.n_threads, options.n_batch);
     let started = Instant::now();
     let mut session = Model::load(path, &options, &mut |_| Flow::Continue)
         .and_then(|model| Session::new(Arc::new(model)))
-        .map_err(|error| refused(error.explain()))?;
+        .map_err(refused)?;
     let load_ms = started.elapsed().as_secs_f64() * 1e3;
 
-    let bar = terminal.bar(2 * args.reps.get() as u64 + 1, Bar::Share);
-    bar.set_message(args.model.clone());
+    let bar = terminal.bar(2 * args.reps.get() as u64 + 1);
     let mut looks = Looks::default();
     // The first pass warms caches and clocks up, and is not counted.
     let mut prompts = Vec::new();
     let mut generations = Vec::new();
-    run_prompt(&mut session, n_prompt, &mut looks).map_err(|error| refused(error.explain()))?;
+    run_prompt(&mut session, n_prompt, &mut looks).map_err(refused)?;
     bar.inc(1);
     for _ in 0..args.reps.get() {
-        prompts.push(run_prompt(&mut session, n_prompt, &mut looks).map_err(|error| refused(error.explain()))?);
+        prompts.push(run_prompt(&mut session, n_prompt, &mut looks).map_err(refused)?);
         bar.inc(1);
-        generations.push(run_generation(&mut session, n_generate, &mut looks).map_err(|error| refused(error.explain()))?);
+        generations.push(run_generation(&mut session, n_generate, &mut looks).map_err(refused)?);
         bar.inc(1);
     }
     bar.finish_and_clear();

@@ -3,7 +3,7 @@ use std::io::{self, BufRead as _, Write as _};
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use tandem_core::error::Explain as _;
+use tandem_engine::error::EngineError;
 use tandem_engine::gguf::ModelFacts;
 use tandem_engine::token::{Special, Tokenizer};
 
@@ -21,8 +21,8 @@ struct Answer {
 }
 
 pub(crate) fn run(args: &args::Tokenize) -> anyhow::Result<()> {
-    let facts = ModelFacts::from_file(&args.file).map_err(|error| refused(error.explain()))?;
-    let tokenizer = Tokenizer::from_facts(&facts).map_err(|error| refused(error.explain()))?;
+    let facts = ModelFacts::from_file(&args.file).map_err(refused)?;
+    let tokenizer = Tokenizer::from_facts(&facts).map_err(|error| refused(EngineError::from(error)))?;
     let special = if args.no_special { Special::Literal } else { Special::Parse };
     let mut out = io::stdout().lock();
     for (i, line) in io::stdin().lock().lines().enumerate() {

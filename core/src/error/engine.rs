@@ -120,7 +120,10 @@ impl Explain for EngineError {
             Self::Gguf(source) => source.explain(),
             Self::Tokenizer(source) => Failure::new(
                 ErrorCode::GgufDamaged,
-                Text::new(format!("the model's tokenizer cannot be used: {source}"), format!("无法使用模型的分词器：{source}")),
+                Text::new(
+                    format!("the model's tokenizer cannot be used: {source}"),
+                    format!("无法使用模型的分词器：{source}"),
+                ),
                 other_model(),
             ),
             Self::ArchitectureUnsupported { architecture } => unknown_architecture(architecture),

@@ -8,6 +8,7 @@
 //! processor alone, what must be true now is planned for the processor: memory bar, context, threads, speed and verdict
 //! count the whole model in main memory, and `Plan::cpu_computes` says so.
 mod kv;
+mod load;
 
 mod memory;
 mod parts;
@@ -22,6 +23,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+pub use load::load_options;
 pub use pick::{Candidate, Pick, pick};
 pub use refusal::{PlanRefusal, check_loadable};
 

@@ -1,0 +1,182 @@
+//! The command line as scripts use it: the real program, a data folder of its own, the test hub, a real small model.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tandem_tests::models::smollm2;
+use tandem_tests::nvml::FakeNvml;
+
+/// The program with a data folder whose name is not plain.
+struct Tandem {
+    folder: tempfile::TempDir,
+}
+
+impl Tandem {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
+        command
+            .args(["--lang", "en", "--nvml", "/nowhere/libnvidia-ml.so.1", "--data-dir"])
+            .arg(self.folder.path().join("数据 é"))
+            .args(args)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Standard output of a run that succeeds.
+    fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.ok(args)).unwrap()
+    }
+
+    /// Exit code and failure of a run that does not.
+    fn failure(&self, args: &[&str]) -> (i32, Value) {
+        let output = self.run(&[args, &["--json"]].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        let failure = error.lines().rev().find_map(|line| serde_json::from_str(line).ok()).unwrap_or(json!(error));
+        (output.status.code().unwrap(), failure)
+    }
+
+    fn with_input(&self, args: &[&str], input: &str) -> Output {
+        let mut child =
+            self.command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn help_names_every_command_and_exit_code() {
+    let help = Tandem::new().ok(&["--help"]);
+    for word in ["plan", "bench", "tokenize", "logits", "Exit codes", "130"] {
+        assert!(help.contains(word), "{word}");
+    }
+    assert_eq!(Tandem::new().run(&["no-such-command"]).status.code(), Some(2));
+}
+
+/// Ids from llama.cpp: `Llama(…, vocab_only=True).tokenize(text, add_bos=False, special=…)` of llama-cpp-python 0.3.36.
+#[test]
+fn texts_become_the_ids_llama_cpp_gives() {
+    let model = text(&smollm2());
+    let lines = "{\"text\": \"Hello world\"}\n\n{\"text\": \"你好，世界 🙂\"}\n{\"text\": \"<|im_start|>user\\nHi<|im_end|>\"}\n";
+    let chinese = json!({"ids": [18645, 250, 48392, 138, 12831, 7906, 240, 178, 239, 230, 47526]});
+    let parsed = json!({"ids": [1, 4093, 198, 26843, 2]});
+    let literal = json!({"ids": [44, 108, 306, 79, 3738, 108, 46, 4093, 198, 26843, 44, 108, 306, 79, 486, 108, 46]});
+    for (flags, last) in [(&[][..], &parsed), (&["--special"], &parsed), (&["--no-special"], &literal)] {
+        let output = Tandem::new().with_input(&[&["tokenize", &model], flags].concat(), lines);
+        assert!(output.status.success());
+        let answers: Vec<Value> =
+            output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        assert_eq!(answers, [json!({"ids": [19556, 905]}), chinese.clone(), last.clone()], "{flags:?}");
+    }
+}
+
+#[test]
+fn a_line_that_is_no_json_is_named() {
+    let output = Tandem::new().with_input(&["tokenize", &text(&smollm2())], "{\"text\": \"a\"}\nplain text\n");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("line 2"));
+}
+
+#[test]
+fn logits_do_not_depend_on_the_chunks() {
+    let tandem = Tandem::new();
+    let (model, dir) = (text(&smollm2()), tempfile::tempdir().unwrap());
+    let ids: Vec<u32> = (0..40).map(|i| 100 + i * 37).collect();
+    let tokens = dir.path().join("ids.json");
+    std::fs::write(&tokens, serde_json::to_vec(&ids).unwrap()).unwrap();
+    let logits = |name: &str, flags: &[&str]| -> Vec<f32> {
+        let out = dir.path().join(name);
+        tandem.ok(&[&["logits", &model, "--tokens", &text(&tokens), "--out", &text(&out)], flags].concat());
+        let bytes = std::fs::read(out).unwrap();
+        bytes.chunks_exact(4).map(|value| f32::from_le_bytes(value.try_into().unwrap())).collect()
+    };
+    let whole = logits("whole", &[]);
+    assert_eq!(whole.len(), ids.len() * 49_152);
+    assert!(whole.iter().all(|value| value.is_finite()));
+    let cut = logits("cut", &["--chunks", "7,3,11", "--ctx", "64"]);
+    let furthest = whole.iter().zip(&cut).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    // One token and many take other tiles, whose sums round differently.
+    assert!(furthest < 0.05, "{furthest}");
+    assert_ne!(whole, logits("half", &["--kv", "f16"]), "another cache rounds differently");
+}
+
+#[test]
+fn logits_that_cannot_be_had_leave_no_file() {
+    let (tandem, dir) = (Tandem::new(), tempfile::tempdir().unwrap());
+    let (tokens, out) = (dir.path().join("ids.json"), dir.path().join("out.f32"));
+    std::fs::write(&tokens, "[1, 2, 999999]").unwrap();
+    let args = ["logits", &text(&smollm2()), "--tokens", &text(&tokens), "--out", &text(&out)];
+    assert_eq!(tandem.failure(&args).0, 1);
+    assert!(!out.exists());
+    std::fs::write(&tokens, "{\"not\": \"a list\"}").unwrap();
+    assert_eq!(tandem.failure(&args).0, 1);
+}
+
+#[test]
+fn a_file_that_is_no_model_is_refused_in_the_language_asked() {
+    let (tandem, dir) = (Tandem::new(), tempfile::tempdir().unwrap());
+    let page = dir.path().join("页面.gguf");
+    std::fs::write(&page, "<!DOCTYPE html><html></html>").unwrap();
+    let (code, failure) = tandem.failure(&["plan", &text(&page)]);
+    assert_eq!((code, &failure["code"]), (5, &json!("not_gguf")));
+    let output = tandem.run(&["plan", &text(&page), "--lang", "zh"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("错误：") && error.contains("not_gguf"), "{error}");
+}
+
+#[test]
+fn a_plan_shows_a_simulated_card_and_says_who_computes() {
+    let fake = FakeNvml::new("card 6 GiB free 5.5 GiB name Simulated\n").unwrap();
+    let (tandem, model, nvml) = (Tandem::new(), text(&smollm2()), text(fake.path()));
+    let plan = tandem.json(&["plan", &model, "--json"]);
+    assert_eq!((&plan["n_layers"], &plan["n_gpu_layers"]), (&json!(30), &json!(0)));
+    let with_card = |args: &[&str]| tandem.ok(&[&["plan", model.as_str(), "--nvml", nvml.as_str()], args].concat());
+    let shown: Value = serde_json::from_str(&with_card(&["--json"])).unwrap();
+    assert_eq!(shown["n_gpu_layers"], json!(31));
+    assert_eq!(shown["gpu_bar"]["capacity_bytes"], json!(6_u64 << 30));
+    let said = with_card(&["--ctx", "4096"]);
+    assert!(said.contains("4k\u{a0}context") && said.contains("GPU 0") && said.contains("processor"), "{said}");
+    assert!(said.contains("llama-server -m SmolLM2-135M-Instruct.Q4_1.gguf -ngl 31 -c 4096"), "{said}");
+}
+
+#[test]
+fn a_benchmark_reports_medians_and_the_time_to_stop() {
+    let args = ["bench", &text(&smollm2()), "--prompt", "64", "--generate", "8", "--reps", "3", "--json"];
+    let report = Tandem::new().json(&args);
+    assert_eq!(report["prompt"]["samples_tokens_per_s"].as_array().unwrap().len(), 3);
+    for rate in [&report["prompt"]["tokens_per_s"], &report["generation"]["tokens_per_s"], &report["cancel_ms"]] {
+        assert!(rate.as_f64().unwrap() > 0.0, "{report}");
+    }
+    assert_eq!((&report["quant"], &report["prompt"]["n_tokens"]), (&json!("Q4_1"), &json!(64)));
+}
+
+#[test]
+fn logs_are_kept_without_what_was_asked() {
+    let tandem = Tandem::new();
+    let output = tandem.with_input(&["tokenize", &text(&smollm2()), "-vvv"], "{\"text\": \"a secret word\"}\n");
+    assert!(output.status.success());
+    let logs = tandem.folder.path().join("数据 é").join("logs");
+    let file = std::fs::read_dir(logs).unwrap().next().unwrap().unwrap().path();
+    let log = std::fs::read_to_string(file).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    assert!(log.contains("started") && !log.contains("secret"), "{log}");
+}
