@@ -198,9 +198,9 @@ fn model_page(state: &State, id: &str, rev: &str, request: Request) -> Answer {
 }
 
 fn sibling(path: &str, blob: &Blob) -> Value {
-    let mut entry = json!({ "rfilename": path, "size": blob.size_bytes, "blobId": blob.git_oid() });
+    let mut entry = json!({ "rfilename": path, "size": blob.size_bytes, "blobId": blob.git_oid(path) });
     if is_large_file(path) {
-        entry["lfs"] = json!({ "sha256": blob.sha256(), "size": blob.size_bytes, "pointerSize": 134 });
+        entry["lfs"] = json!({ "sha256": blob.sha256(), "size": blob.size_bytes, "pointerSize": blob.pointer().len() });
     }
     entry
 }
@@ -258,9 +258,9 @@ fn tree_page(state: &State, id: &str, rev: &str, below: &str, request: Request) 
 }
 
 fn tree_entry(path: &str, blob: &Blob) -> Value {
-    let mut entry = json!({ "type": "file", "path": path, "size": blob.size_bytes, "oid": blob.git_oid() });
+    let mut entry = json!({ "type": "file", "path": path, "size": blob.size_bytes, "oid": blob.git_oid(path) });
     if is_large_file(path) {
-        entry["lfs"] = json!({ "oid": blob.sha256(), "size": blob.size_bytes, "pointerSize": 134 });
+        entry["lfs"] = json!({ "oid": blob.sha256(), "size": blob.size_bytes, "pointerSize": blob.pointer().len() });
     }
     entry
 }

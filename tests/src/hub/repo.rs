@@ -179,13 +179,24 @@ impl Blob {
         self.sha256.get_or_init(|| self.digest(Sha256::new()))
     }
 
-    /// Git's name for the content.
-    pub(super) fn git_oid(&self) -> &str {
+    /// Git's name for what is in the repo under `path`: the content, or the pointer to a large file.
+    pub(super) fn git_oid(&self, path: &str) -> &str {
         self.git_oid.get_or_init(|| {
             let mut hasher = Sha1::new();
+            if is_large_file(path) {
+                let pointer = self.pointer();
+                hasher.update(format!("blob {}\0{pointer}", pointer.len()));
+                return hex(&hasher.finalize());
+            }
             hasher.update(format!("blob {}\0", self.size_bytes));
             self.digest(hasher)
         })
+    }
+
+    /// What Git keeps in place of a large file.
+    pub(super) fn pointer(&self) -> String {
+        let (sha256, size) = (self.sha256(), self.size_bytes);
+        format!("version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n")
     }
 
     /// Bytes `at..at + n`, as many as there are.

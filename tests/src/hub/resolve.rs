@@ -66,9 +66,10 @@ async fn resolve(
                 let answer = answer.header("x-linked-etag", &etag).header(header::ETAG, &etag);
                 answer.status(StatusCode::FOUND).header(header::LOCATION, link).body(Body::empty())
             } else {
-                let etag = format!("\"{}\"", blob.git_oid());
-                let (id, path) = (utf8_percent_encode(&id, IN_PATH), utf8_percent_encode(&path, IN_PATH));
-                let link = format!("/api/resolve-cache/models/{id}/{commit}/{path}?etag={}", blob.git_oid());
+                let etag = format!("\"{}\"", blob.git_oid(&path));
+                let [id, encoded] = [&id, &path].map(|part| utf8_percent_encode(part, IN_PATH));
+                let oid = blob.git_oid(&path);
+                let link = format!("/api/resolve-cache/models/{id}/{commit}/{encoded}?etag={oid}");
                 let answer = answer.header("x-linked-etag", &etag).header(header::ETAG, &etag);
                 answer.status(StatusCode::TEMPORARY_REDIRECT).header(header::LOCATION, link).body(Body::empty())
             }
@@ -88,7 +89,7 @@ async fn small_file(
     let id = format!("{org}/{name}");
     match find(&state, &id, &rev, &path, request.headers()) {
         Ok((repo, blob)) => {
-            let etag = format!("\"{}\"", blob.git_oid());
+            let etag = format!("\"{}\"", blob.git_oid(&path));
             let is_head = request.method() == "HEAD";
             let mut answer = file_answer(blob, request.headers(), is_head, &faults, state.bytes_per_s, seen);
             for (name, value) in [("etag", etag), ("x-repo-commit", repo.commit())] {
