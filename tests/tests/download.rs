@@ -377,6 +377,28 @@ async fn a_newer_version_replaces_a_half_download_and_never_mixes() {
     assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
     assert_eq!(fs::read(folder.path().join(LANDED)).unwrap(), new);
     assert_eq!(test_hub.fetches(FILE).last().unwrap().first_byte(), 0);
+    // A whole file stays until the newer one is whole too.
+    test_hub.replace(REPO, FILE, old);
+    let id = stall_at_half(&test_hub, &mut downloader).await;
+    assert_eq!(fs::read(folder.path().join(LANDED)).unwrap(), new);
+    downloader.downloads.cancel(&id).await.unwrap();
+    while downloader.next().await != (DownloadUpdate::Gone { id: id.clone() }) {}
+    assert_eq!(files_below(folder.path()), [LANDED]);
+}
+
+#[tokio::test]
+async fn two_requests_for_the_same_file_make_one_download() {
+    let bytes = weights(SIZE, 1);
+    let (test_hub, folder) = (hub_with(&bytes), folder());
+    let mut downloader = Downloader::open(&test_hub, folder.path());
+    let files = downloader.files(REPO).await;
+    let downloads = &downloader.downloads;
+    let (first, second) = tokio::join!(downloads.start(files.clone()), downloads.start(files));
+    assert_eq!(first.unwrap().id, second.unwrap().id);
+    assert_eq!(downloads.list().len(), 1);
+    let id = downloads.list()[0].id.clone();
+    assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
+    assert_eq!(test_hub.fetches(FILE).len(), 1);
 }
 
 #[tokio::test]

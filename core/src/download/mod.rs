@@ -91,6 +91,8 @@ impl Default for DownloadOptions {
 pub struct Downloads {
     shared: Arc<Shared>,
     runner: Mutex<Option<JoinHandle<()>>>,
+    /// Held while a download is put on the list, so that two requests for the same one make one.
+    starting: tokio::sync::Mutex<()>,
 }
 
 /// What the queue's task and the callers share.
@@ -124,7 +126,7 @@ impl Downloads {
             }
         });
         let runner = tokio::spawn(run::run_queue(Arc::clone(&shared)));
-        Self { shared, runner: Mutex::new(Some(runner)) }
+        Self { shared, runner: Mutex::new(Some(runner)), starting: tokio::sync::Mutex::default() }
     }
 
     /// Talks to another hub from the next request on. Files stay what they are: their hashes decide.
@@ -142,6 +144,7 @@ impl Downloads {
         let places: Result<Vec<_>, _> = files.iter().map(|file| place(&self.shared.models_dir, file)).collect();
         let journal = place::journal_path(&places?[0]);
         let id = id_of(&files);
+        let _one_at_a_time = self.starting.lock().await;
         let old = match self.shared.table().admit(&id, &files)? {
             table::Admitted::Known(download) => {
                 self.shared.bell.notify_one();
@@ -150,7 +153,7 @@ impl Downloads {
             table::Admitted::Replaces(record) => Some(record),
             table::Admitted::New => None,
         };
-        let shared = Arc::clone(&self.shared);
+        let (shared, replaces) = (Arc::clone(&self.shared), old.is_some());
         let record = Record { path: journal, journal: Journal::new(files) };
         let prepared = spawn_blocking(move || {
             if let Some(old) = old {
@@ -163,7 +166,15 @@ impl Downloads {
             record.write()?;
             Ok::<_, DownloadError>(record)
         });
-        let record = prepared.await.expect("preparing does not panic")?;
+        let record = match prepared.await.expect("preparing does not panic") {
+            Ok(record) => record,
+            Err(error) => {
+                if replaces {
+                    self.shared.table().remove(&id);
+                }
+                return Err(error);
+            }
+        };
         let download = self.shared.table().insert(id, record, DownloadState::Queued);
         self.shared.bell.notify_one();
         Ok(download)

@@ -115,19 +115,22 @@ impl Table {
         if self.entries.iter().any(|entry| shares_path(&entry)) {
             return Err(in_use());
         }
-        let Some(entry) = self.entries.iter().find(|entry| entry.id == id) else { return Ok(Admitted::New) };
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else { return Ok(Admitted::New) };
         let is_same_file = |(one, other): (&RepoFile, &RepoFile)| {
             (&one.path, one.size_bytes, &one.sha256) == (&other.path, other.size_bytes, &other.sha256)
         };
         let is_same = entry.record.journal.files.len() == files.len() && entry.files().zip(files).all(is_same_file);
         match entry.state {
             _ if entry.is_being_removed => Err(in_use()),
-            DownloadState::Done if is_same => Ok(Admitted::New),
+            // What it put into the library stays until something newer is whole.
+            DownloadState::Done => Ok(Admitted::New),
             _ if is_same => {
                 self.requeue(id)?;
                 self.entry(id).map(|entry| Admitted::Known(entry.download()))
             }
-            DownloadState::Paused | DownloadState::Failed | DownloadState::Queued | DownloadState::Done => {
+            DownloadState::Paused | DownloadState::Failed | DownloadState::Queued => {
+                // Its turn must not come while its files are removed.
+                entry.is_being_removed = true;
                 Ok(Admitted::Replaces(entry.record.clone()))
             }
             DownloadState::Running | DownloadState::Retrying | DownloadState::Verifying => Err(in_use()),
