@@ -1,1 +1,326 @@
-//! To come.
+//! Every command of the app, once: what the window, the command line and tests call. Thin, and async throughout: what
+//! blocks runs on blocking threads.
+
+use std::path::PathBuf;
+
+use futures_util::stream::{self, StreamExt};
+use tandem_engine::Flow;
+
+use crate::app::{App, AppSink};
+use crate::chat::ChatSink;
+use crate::hub::{self, RepoListing};
+use crate::plan::{self, Candidate};
+use crate::wire::{
+    AppInfo, Chat, ChatSummary, Download, DownloadRequest, DownloadState, ErrorCode, Failure, Hardware, LeafRequest,
+    LibraryModel, LoadEvent, LoadRequest, ModelPage, ModelVersion, Plan, PlanVersionsRequest, PlannedVersion,
+    PlannedVersions, Presence, RenameRequest, SearchPage, SearchRequest, SendRequest, Settings, Text,
+};
+
+/// All commands by name, in the order of this file.
+pub static COMMANDS: &[&str] = &[
+    "app_info",
+    "set_settings",
+    "hardware",
+    "search_models",
+    "model_page",
+    "plan_versions",
+    "plan_model",
+    "downloads",
+    "start_download",
+    "pause_download",
+    "resume_download",
+    "cancel_download",
+    "library",
+    "add_model",
+    "remove_model",
+    "load_model",
+    "unload_model",
+    "chats",
+    "chat",
+    "rename_chat",
+    "delete_chat",
+    "restore_chat",
+    "set_leaf",
+    "send_message",
+    "stop_answer",
+    "subscribe",
+];
+
+/// Headers that are read at a time.
+const N_HEADERS_AT_ONCE: usize = 4;
+
+/// Where the events of a load go; `Break` cancels it.
+pub type LoadSink = Box<dyn FnMut(LoadEvent) -> Flow + Send>;
+
+/// What the window needs at start.
+pub async fn app_info(app: &App) -> Result<AppInfo, Failure> {
+    let app = app.handle();
+    blocking(move || app.info()).await
+}
+
+/// Keeps the settings and acts on them.
+pub async fn set_settings(app: &App, request: Settings) -> Result<AppInfo, Failure> {
+    let app = app.handle();
+    blocking(move || {
+        app.set_settings(&request)?;
+        app.info()
+    })
+    .await
+}
+
+/// Measures the machine.
+pub async fn hardware(app: &App) -> Result<Hardware, Failure> {
+    let app = app.handle();
+    blocking(move || Ok(app.prober.hardware(&app.remote().models_dir))).await
+}
+
+/// Searches the hub for models.
+pub async fn search_models(app: &App, request: SearchRequest) -> Result<SearchPage, Failure> {
+    Ok(app.remote().hub.search(&request).await?)
+}
+
+/// A repo's versions, and where each stands on this machine.
+pub async fn model_page(app: &App, repo: String) -> Result<ModelPage, Failure> {
+    let listing = app.remote().hub.model(&repo).await?;
+    let downloads = app.remote().downloads.list();
+    let versions: Vec<ModelVersion> = usable_versions(&listing)
+        .into_iter()
+        .map(|version| ModelVersion {
+            presence: presence(app, &version, &downloads),
+            quant: version.quant,
+            files: version.files,
+            size_bytes: version.size_bytes,
+        })
+        .collect();
+    let refusal = match &listing.model.architecture {
+        _ if versions.is_empty() => Some(no_gguf(&repo)),
+        Some(architecture) => architecture_refusal(architecture),
+        None => None,
+    };
+    Ok(ModelPage { model: listing.model, commit: listing.commit, versions, refusal })
+}
+
+/// How each version of a repo would run here, from its header alone.
+pub async fn plan_versions(app: &App, request: PlanVersionsRequest) -> Result<PlannedVersions, Failure> {
+    let hub = app.remote().hub;
+    let listing = hub.model(&request.repo).await?;
+    let hardware = hardware(app).await?;
+    let versions = usable_versions(&listing);
+    let planned: Vec<Result<Plan, Failure>> = stream::iter(&versions)
+        .map(|version| async {
+            let facts = hub.header(&version.files).await?;
+            facts.refusal()?;
+            Ok(plan::plan(&facts, &hardware, &request.wishes)?)
+        })
+        .buffered(N_HEADERS_AT_ONCE)
+        .collect()
+        .await;
+    let candidates: Vec<Candidate<'_>> = versions
+        .iter()
+        .zip(&planned)
+        .map(|(version, plan)| Candidate {
+            quant: &version.quant,
+            size_bytes: version.size_bytes,
+            plan: plan.as_ref().ok(),
+        })
+        .collect();
+    let pick = plan::pick(&candidates);
+    let versions = versions
+        .iter()
+        .zip(planned)
+        .map(|(version, planned)| {
+            let (plan, refusal) = match planned {
+                Ok(plan) => (Some(plan), None),
+                Err(refusal) => (None, Some(refusal)),
+            };
+            PlannedVersion { path: version.files[0].path.clone(), plan, refusal }
+        })
+        .collect();
+    Ok(PlannedVersions { versions, recommended: pick.index, reason: pick.reason })
+}
+
+/// How a library model would run here now.
+pub async fn plan_model(app: &App, request: LoadRequest) -> Result<Plan, Failure> {
+    let app = app.handle();
+    blocking(move || app.runtime.plan(&request)).await
+}
+
+/// All downloads that are not done with.
+pub async fn downloads(app: &App) -> Result<Vec<Download>, Failure> {
+    Ok(app.remote().downloads.list())
+}
+
+/// Starts the download of a version.
+pub async fn start_download(app: &App, request: DownloadRequest) -> Result<Download, Failure> {
+    Ok(app.remote().downloads.start(request.files).await?)
+}
+
+/// Stops a download; what has arrived is kept.
+pub async fn pause_download(app: &App, id: String) -> Result<(), Failure> {
+    Ok(app.remote().downloads.pause(&id)?)
+}
+
+/// Goes on with a download.
+pub async fn resume_download(app: &App, id: String) -> Result<(), Failure> {
+    Ok(app.remote().downloads.resume(&id)?)
+}
+
+/// Ends a download and removes what has arrived.
+pub async fn cancel_download(app: &App, id: String) -> Result<(), Failure> {
+    Ok(app.remote().downloads.cancel(&id).await?)
+}
+
+/// All models on this machine.
+pub async fn library(app: &App) -> Result<Vec<LibraryModel>, Failure> {
+    Ok(app.library.list())
+}
+
+/// Takes a model file in where it lies.
+pub async fn add_model(app: &App, path: String) -> Result<LibraryModel, Failure> {
+    let app = app.handle();
+    blocking(move || Ok(app.library.add(&PathBuf::from(path))?)).await
+}
+
+/// Takes a model out of the library; its files go to the trash if they are the app's own. Unloads it first.
+pub async fn remove_model(app: &App, model_id: String) -> Result<(), Failure> {
+    let app = app.handle();
+    blocking(move || {
+        app.runtime.unload_if(&model_id);
+        Ok(app.library.remove(&model_id)?)
+    })
+    .await
+}
+
+/// Loads a model; returns when it is loaded, has failed or was cancelled, which the last event tells.
+pub async fn load_model(app: &App, request: LoadRequest, mut events: LoadSink) -> Result<(), Failure> {
+    let app = app.handle();
+    blocking(move || {
+        app.runtime.load(&request, &mut events);
+        Ok(())
+    })
+    .await
+}
+
+/// Frees the model; also stops a load or an answer that is under way.
+pub async fn unload_model(app: &App) -> Result<(), Failure> {
+    let app = app.handle();
+    blocking(move || {
+        app.runtime.unload();
+        Ok(())
+    })
+    .await
+}
+
+/// All chats, last changed first.
+pub async fn chats(app: &App) -> Result<Vec<ChatSummary>, Failure> {
+    let app = app.handle();
+    blocking(move || Ok(app.store.chats()?)).await
+}
+
+/// A chat with all its messages.
+pub async fn chat(app: &App, chat_id: i64) -> Result<Chat, Failure> {
+    let app = app.handle();
+    blocking(move || Ok(app.store.chat(chat_id)?)).await
+}
+
+/// Gives a chat another title.
+pub async fn rename_chat(app: &App, request: RenameRequest) -> Result<ChatSummary, Failure> {
+    let app = app.handle();
+    blocking(move || Ok(app.store.rename_chat(request.chat_id, request.title.trim())?)).await
+}
+
+/// Hides a chat.
+pub async fn delete_chat(app: &App, chat_id: i64) -> Result<(), Failure> {
+    let app = app.handle();
+    blocking(move || Ok(app.store.delete_chat(chat_id)?)).await
+}
+
+/// Shows a hidden chat again.
+pub async fn restore_chat(app: &App, chat_id: i64) -> Result<(), Failure> {
+    let app = app.handle();
+    blocking(move || Ok(app.store.restore_chat(chat_id)?)).await
+}
+
+/// Shows another path of a chat.
+pub async fn set_leaf(app: &App, request: LeafRequest) -> Result<Chat, Failure> {
+    let app = app.handle();
+    blocking(move || Ok(app.store.set_leaf(request.chat_id, request.message_id)?)).await
+}
+
+/// Asks the loaded model; returns when the answer has ended. Fails by itself only before anything is stored.
+pub async fn send_message(app: &App, request: SendRequest, mut events: ChatSink) -> Result<(), Failure> {
+    let app = app.handle();
+    blocking(move || app.chats.send(&request, &mut events)).await
+}
+
+/// Stops the answer that is being written; what is written stays.
+pub async fn stop_answer(app: &App) -> Result<(), Failure> {
+    app.chats.stop();
+    Ok(())
+}
+
+/// Tells from now on what changes in the app.
+pub async fn subscribe(app: &App, events: AppSink) -> Result<(), Failure> {
+    app.subscribe(events);
+    Ok(())
+}
+
+async fn blocking<T: Send + 'static>(run: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a command did not end");
+        Err(Failure::new(
+            ErrorCode::EngineFailed,
+            Text::new("the app ran into a fault of its own", "应用内部出错"),
+            Text::new("try again; if it happens again, restart the app", "重试；如果再次发生，重启应用"),
+        ))
+    })
+}
+
+fn usable_versions(listing: &RepoListing) -> Vec<hub::Version> {
+    hub::versions(&listing.files).into_iter().filter(|version| version.missing.is_empty()).collect()
+}
+
+fn presence(app: &App, version: &hub::Version, downloads: &[Download]) -> Presence {
+    let first = &version.files[0];
+    if let Some(model) = app.library.find(first) {
+        return Presence::Here { model_id: model.id };
+    }
+    let is_same = |download: &&Download| {
+        download.state != DownloadState::Done
+            && download.files.first().is_some_and(|file| file.repo == first.repo && file.path == first.path)
+    };
+    match downloads.iter().find(is_same) {
+        Some(download) => Presence::Downloading { download_id: download.id.clone() },
+        None => Presence::Absent,
+    }
+}
+
+fn architecture_refusal(architecture: &str) -> Option<Failure> {
+    use tandem_engine::{arch, gguf::Refusal};
+    let is_known = arch::supports(architecture);
+    (!is_known).then(|| Refusal::UnknownArchitecture { architecture: architecture.to_owned() }.into())
+}
+
+fn no_gguf(repo: &str) -> Failure {
+    Failure::new(
+        ErrorCode::NoGgufInRepo,
+        Text::new(format!("`{repo}` has no GGUF file"), format!("`{repo}` 中没有 GGUF 文件")),
+        Text::new(
+            "look for a repo of the same model whose name ends in `GGUF`",
+            "查找同一模型中名称以 `GGUF` 结尾的仓库",
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_names_every_command_in_order() {
+        let source = include_str!("api.rs");
+        let commands: Vec<&str> =
+            source.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split('(').next()).collect();
+        assert_eq!(commands, COMMANDS);
+    }
+}

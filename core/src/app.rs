@@ -1,1 +1,414 @@
-//! To come.
+//! The app as a whole: opens the data folder, builds every part once, joins them, and tells watchers what changes.
+//!
+//! What goes wrong at start but need not keep anybody from chatting (a full disk, a damaged database) becomes a notice.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tandem_engine::Flow;
+use tandem_engine::error::EngineError;
+
+use crate::chat::{Answer, Chats, Question, answer};
+use crate::download::{DownloadUpdate, Downloads};
+use crate::error::{Explain, FileAction, FileError};
+use crate::hardware::{ProbeOptions, Prober};
+use crate::hub::{DEFAULT_HUB_URL, Hub, HubError, HubOptions};
+use crate::library::{Library, LibraryError, Trash};
+use crate::paths::Paths;
+use crate::runtime::{Change, Runtime};
+use crate::store::{Opened, Store, StoreError, now_ms};
+use crate::wire::{
+    AppEvent, AppInfo, ChatEvent, DownloadState, ErrorCode, Failure, Gauges, Role, Sampling, Settings, Text,
+};
+
+const GAUGES_EVERY: Duration = Duration::from_secs(1);
+const LOCK: &str = "tandem.lock";
+
+/// How to open the app; `Default` is what a person gets.
+#[derive(Clone, Debug, Default)]
+pub struct AppOptions {
+    /// Where everything lies; `None`: the platform's usual places.
+    pub paths: Option<Paths>,
+    /// Hub to use where the settings name none.
+    pub hub_url: Option<String>,
+    /// Access token for the hub.
+    pub hub_token: Option<String>,
+    /// NVML library to use instead of the system's.
+    pub nvml_path: Option<PathBuf>,
+    /// Where removed models go; `None`: the system's trash.
+    pub trash: Option<PathBuf>,
+}
+
+/// Why the app cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// Another process has the data folder.
+    #[error("another copy of the app uses `{}`", data_dir.display())]
+    AlreadyRunning {
+        /// The folder.
+        data_dir: PathBuf,
+    },
+    /// The system names no folder for data.
+    #[error("the system names no home folder")]
+    NoHome,
+    /// Not even in memory can a database be made.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The library cannot be read.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The hub's address makes no sense.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// The engine's thread cannot be started.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// Everything that runs behind the window.
+pub struct App {
+    pub(crate) store: Arc<Store>,
+    pub(crate) library: Arc<Library>,
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) chats: Arc<Chats>,
+    pub(crate) prober: Arc<Prober>,
+    options: AppOptions,
+    paths: Paths,
+    remote: Mutex<Remote>,
+    watchers: Arc<Watchers>,
+    notices: Vec<Failure>,
+    wake: Sender<Wake>,
+    gauger: Mutex<Option<JoinHandle<()>>>,
+    this: Weak<Self>,
+    /// Held as long as the app lives.
+    _lock: Option<File>,
+}
+
+/// What depends on the settings: which hub, and where its files go.
+#[derive(Clone)]
+pub(crate) struct Remote {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) downloads: Arc<Downloads>,
+    pub(crate) models_dir: PathBuf,
+}
+
+/// Where the app's events go; `Break` ends the watching.
+pub type AppSink = Box<dyn FnMut(AppEvent) -> Flow + Send>;
+
+/// All who watch.
+#[derive(Default)]
+struct Watchers {
+    sinks: Mutex<Vec<AppSink>>,
+}
+
+/// What the thread that tells the gauges hears.
+enum Wake {
+    /// They are wanted before their time.
+    Now,
+    /// The app ends.
+    End,
+}
+
+impl App {
+    /// Opens the app. Must be called inside a tokio runtime; blocks while files are read.
+    pub fn open(options: AppOptions) -> Result<Arc<Self>, AppError> {
+        let paths = options.paths.clone().or_else(Paths::standard).ok_or(AppError::NoHome)?;
+        let mut notices: Vec<Failure> = paths.create().iter().map(Explain::explain).collect();
+        let lock = lock_data_dir(&paths.data_dir, &mut notices)?;
+        let Opened { store, notices: of_store } = Store::open(&paths.database)?;
+        notices.extend(of_store);
+        let store = Arc::new(store);
+        let settings = store.settings()?;
+
+        let watchers = Arc::<Watchers>::default();
+        let prober = Arc::new(Prober::new(ProbeOptions { nvml_path: options.nvml_path.clone() }));
+        let models_dir = models_dir(&paths, &settings);
+        let trash = options.trash.clone().map_or(Trash::System, Trash::Folder);
+        let to_library = Arc::clone(&watchers);
+        let on_library = Box::new(move |models| to_library.tell(&AppEvent::Library { models }));
+        let library = Arc::new(Library::open(Arc::clone(&store), &models_dir, trash, on_library)?);
+        let (wake, woken) = channel();
+        let (to_runtime, wake_gauges) = (Arc::clone(&watchers), wake.clone());
+        let on_runtime = Box::new(move |change| {
+            // Nobody listens any more when the app ends.
+            let _ = wake_gauges.send(Wake::Now);
+            if let Change::State(state) = change {
+                to_runtime.tell(&AppEvent::Runtime { state });
+            }
+        });
+        let runtime = Arc::new(Runtime::new(Arc::clone(&library), Arc::clone(&prober), on_runtime)?);
+        let chats = Arc::new(Chats::open(Arc::clone(&store), Arc::clone(&runtime)));
+        let remote = Remote::open(hub(&options, &paths, &settings)?, models_dir, &library, &watchers)?;
+
+        let gauger = start_gauges(Arc::clone(&prober), Arc::clone(&runtime), Arc::clone(&watchers), woken)?;
+        Ok(Arc::new_cyclic(|this| Self {
+            store,
+            library,
+            runtime,
+            chats,
+            prober,
+            options,
+            paths,
+            remote: Mutex::new(remote),
+            watchers,
+            notices,
+            wake,
+            gauger: Mutex::new(Some(gauger)),
+            this: Weak::clone(this),
+            _lock: lock,
+        }))
+    }
+
+    /// From now on tells `sink` what changes, until it answers `Break`. The gauges follow at once.
+    pub fn subscribe(&self, sink: AppSink) {
+        lock_of(&self.watchers.sinks).push(sink);
+        // Nobody listens any more when the app ends.
+        let _ = self.wake.send(Wake::Now);
+    }
+
+    /// What the window needs at start. Blocks while the machine is measured.
+    pub fn info(&self) -> Result<AppInfo, Failure> {
+        let remote = self.remote();
+        Ok(AppInfo {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: self.store.settings()?,
+            hub_url: remote.hub.base_url().to_owned(),
+            data_dir: self.paths.data_dir.display().to_string(),
+            models_dir: remote.models_dir.display().to_string(),
+            hardware: self.prober.hardware(&remote.models_dir),
+            runtime: self.runtime.state(),
+            notices: self.notices.clone(),
+        })
+    }
+
+    /// Asks the loaded model without keeping anything. Blocks until the answer has ended.
+    ///
+    /// on       gets what comes; `Break` stops
+    /// Errors   only where there is no answer to speak of: nothing is loaded, or another answer is being written
+    pub fn ask(
+        &self,
+        messages: &[(Role, &str)],
+        sampling: &Sampling,
+        on: &mut dyn FnMut(ChatEvent) -> Flow,
+    ) -> Result<Answer, Failure> {
+        let engine = self.runtime.begin()?;
+        let settings = self.store.settings()?;
+        let question = Question { messages, sampling: &[sampling, &settings.sampling], stops: &[] };
+        Ok(answer(&engine, &question, &mut |progress| on(progress.event)))
+    }
+
+    /// Keeps the settings and acts on them. Must be called inside a tokio runtime; blocks while files are read.
+    pub fn set_settings(&self, settings: &Settings) -> Result<(), Failure> {
+        let before = self.store.settings()?;
+        let is_moved = settings.models_dir != before.models_dir;
+        if settings.hub_url != before.hub_url {
+            let hub = hub(&self.options, &self.paths, settings)?;
+            let mut remote = lock_of(&self.remote);
+            remote.downloads.set_hub(Arc::clone(&hub));
+            remote.hub = hub;
+        }
+        if is_moved {
+            let models_dir = models_dir(&self.paths, settings);
+            std::fs::create_dir_all(&models_dir).map_err(FileError::at(FileAction::Write, &models_dir))?;
+            let mut remote = lock_of(&self.remote);
+            // What is unfinished in the old folder is found again when that is chosen again.
+            *remote = Remote::open(Arc::clone(&remote.hub), models_dir.clone(), &self.library, &self.watchers)?;
+            drop(remote);
+            self.library.set_models_dir(&models_dir);
+        }
+        Ok(self.store.set_settings(settings)?)
+    }
+
+    /// Ends everything that runs and frees the model. Blocks until that is done; what can go on later is kept. Dropping
+    /// the app does the same.
+    pub fn shutdown(&self) {
+        self.runtime.unload();
+        self.runtime.wait_until_idle();
+        if let Some(gauger) = lock_of(&self.gauger).take() {
+            // Ended already if either fails.
+            let _ = self.wake.send(Wake::End);
+            let _ = gauger.join();
+        }
+    }
+
+    /// Pauses what is being downloaded, then the same as [`App::shutdown`] without blocking the async runtime.
+    pub async fn close(&self) {
+        self.remote().downloads.close().await;
+        let app = self.handle();
+        // A panic in there has been logged, and the app ends anyway.
+        let _ = tokio::task::spawn_blocking(move || app.shutdown()).await;
+    }
+
+    /// The app as something that a blocking thread can hold.
+    pub(crate) fn handle(&self) -> Arc<Self> {
+        self.this.upgrade().expect("borrowed, so somebody holds it")
+    }
+
+    pub(crate) fn remote(&self) -> Remote {
+        lock_of(&self.remote).clone()
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl Remote {
+    fn open(
+        hub: Arc<Hub>,
+        models_dir: PathBuf,
+        library: &Arc<Library>,
+        watchers: &Arc<Watchers>,
+    ) -> Result<Self, AppError> {
+        // Taking a model in reads its file: not on a thread of the async runtime. Ends with the downloads.
+        let (sender, updates) = channel();
+        let (library, watchers) = (Arc::downgrade(library), Arc::clone(watchers));
+        std::thread::Builder::new()
+            .name("tandem-downloads".to_owned())
+            .spawn(move || updates.into_iter().for_each(|update| on_download(&library, &watchers, update)))
+            .map_err(EngineError::Thread)?;
+        let sink = Arc::new(move |update| {
+            // The thread lives as long as this sender.
+            let _ = sender.send(update);
+        });
+        let downloads = Arc::new(Downloads::open(Arc::clone(&hub), models_dir.clone(), sink));
+        Ok(Self { hub, downloads, models_dir })
+    }
+}
+
+impl Watchers {
+    fn tell(&self, event: &AppEvent) {
+        lock_of(&self.sinks).retain_mut(|sink| sink(event.clone()) == Flow::Continue);
+    }
+}
+
+impl Explain for AppError {
+    fn explain(&self) -> Failure {
+        match self {
+            Self::AlreadyRunning { data_dir } => Failure::new(
+                ErrorCode::AlreadyRunning,
+                Text::new(
+                    format!("another copy of Tandem uses `{}`", data_dir.display()),
+                    format!("另一个 Tandem 正在使用 `{}`", data_dir.display()),
+                ),
+                Text::new("use that window, or close it first", "使用已打开的窗口，或者先将其关闭"),
+            ),
+            Self::NoHome => Failure::new(
+                ErrorCode::Io,
+                Text::new("the system names no home folder", "系统没有指定用户文件夹"),
+                Text::new("name a data folder when starting the app", "启动应用时指定数据文件夹"),
+            ),
+            Self::Store(error) => error.explain(),
+            Self::Library(error) => error.explain(),
+            Self::Hub(error) => error.explain(),
+            Self::Engine(error) => error.explain(),
+        }
+    }
+}
+
+/// Takes the data folder for this process. The system frees the lock when the process ends, however it ends.
+fn lock_data_dir(data_dir: &Path, notices: &mut Vec<Failure>) -> Result<Option<File>, AppError> {
+    let path = data_dir.join(LOCK);
+    let locked =
+        File::options().write(true).create(true).truncate(false).open(&path).and_then(|file| match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        });
+    match locked {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(AppError::AlreadyRunning { data_dir: data_dir.to_owned() })
+        }
+        // A full disk, or a file system without locks: better an app without a lock than none.
+        Err(error) => {
+            notices.push(FileError::at(FileAction::Write, &path)(error).explain());
+            Ok(None)
+        }
+    }
+}
+
+/// Tells the gauges once a second, and when the engine begins something else, as long as anybody watches.
+fn start_gauges(
+    prober: Arc<Prober>,
+    runtime: Arc<Runtime>,
+    watchers: Arc<Watchers>,
+    woken: Receiver<Wake>,
+) -> Result<JoinHandle<()>, EngineError> {
+    let run = move || {
+        loop {
+            match woken.recv_timeout(GAUGES_EVERY) {
+                Ok(Wake::Now) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Wake::End) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+            // However often they were wanted meanwhile, once will do.
+            if woken.try_iter().any(|wake| matches!(wake, Wake::End)) {
+                return;
+            }
+            if !lock_of(&watchers.sinks).is_empty() {
+                watchers.tell(&AppEvent::Gauges { gauges: gauges(&prober, &runtime) });
+            }
+        }
+    };
+    std::thread::Builder::new().name("tandem-gauges".to_owned()).spawn(run).map_err(EngineError::Thread)
+}
+
+fn gauges(prober: &Prober, runtime: &Runtime) -> Gauges {
+    let machine = prober.gauges();
+    let (phase, tokens_per_s) = runtime.activity();
+    Gauges {
+        at_ms: now_ms(),
+        ram_app_bytes: machine.ram_app_bytes,
+        ram_available_bytes: machine.ram_available_bytes,
+        ram_total_bytes: machine.ram_total_bytes,
+        gpus: machine.gpus,
+        gpu_probe: machine.gpu_probe,
+        phase,
+        tokens_per_s,
+    }
+}
+
+fn models_dir(paths: &Paths, settings: &Settings) -> PathBuf {
+    match settings.models_dir.trim() {
+        "" => paths.models_dir.clone(),
+        chosen => PathBuf::from(chosen),
+    }
+}
+
+fn hub(options: &AppOptions, paths: &Paths, settings: &Settings) -> Result<Arc<Hub>, HubError> {
+    let chosen = Some(settings.hub_url.trim()).filter(|url| !url.is_empty());
+    let base_url = chosen.or(options.hub_url.as_deref()).unwrap_or(DEFAULT_HUB_URL).to_owned();
+    let token = options.hub_token.clone();
+    let cache_dir = Some(paths.cache_dir.clone());
+    Ok(Arc::new(Hub::new(HubOptions { base_url, token, cache_dir, ..HubOptions::default() })?))
+}
+
+/// A finished download goes into the library before anybody hears that it is done.
+fn on_download(library: &Weak<Library>, watchers: &Watchers, update: DownloadUpdate) {
+    match update {
+        // `Finished` follows.
+        DownloadUpdate::Changed(download) if download.state == DownloadState::Done => {}
+        DownloadUpdate::Changed(download) => watchers.tell(&AppEvent::Download { download }),
+        DownloadUpdate::Gone { id } => watchers.tell(&AppEvent::DownloadGone { id }),
+        DownloadUpdate::Finished { download, paths } => {
+            if let (Some(library), Some(path), Some(file)) = (library.upgrade(), paths.first(), download.files.first())
+                && let Err(error) = library.add_download(path, file)
+            {
+                tracing::warn!(%error, "a finished download is no model");
+            }
+            watchers.tell(&AppEvent::Download { download });
+        }
+    }
+}
+
+/// A panic while holding one of these leaves nothing half-done.
+fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
