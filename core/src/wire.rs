@@ -819,7 +819,8 @@ pub struct ChatSummary {
 pub struct Chat {
     /// Summary.
     pub summary: ChatSummary,
-    /// Every message, in order of creation.
+    /// Every message, in order of creation. The first is the system message, empty where the model's own is used:
+    /// the parent of the first question.
     pub messages: Vec<Message>,
     /// Last message of the path that is shown.
     #[ts(type = "number | null")]

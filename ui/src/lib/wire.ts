@@ -508,7 +508,8 @@ export type ChatSummary = {
 export type Chat = {
   /** Summary. */
   summary: ChatSummary,
-  /** Every message, in order of creation. */
+  /** Every message, in order of creation. The first is the system message, empty where the model's own is used:
+   * the parent of the first question. */
   messages: Array<Message>,
   /** Last message of the path that is shown. */
   leaf: number | null,
