@@ -364,3 +364,17 @@ async fn what_cannot_be_loaded_says_why_and_harms_nothing() {
     assert!(api::library(&app).await.unwrap().is_empty());
     app.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_folder_that_can_be_written_it_opens_and_says_so() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let Opened { app, .. } = open(&file.join("data"), "http://127.0.0.1:1");
+    assert!(!api::app_info(&app).await.unwrap().notices.is_empty());
+    with_smollm2(&app, Some(2048)).await;
+    greedy(&app, Some(4)).await;
+    let events = ask(&app, new_chat("Hello"), go_on).await.unwrap();
+    assert_eq!(api::chat(&app, chat_of(&events)).await.unwrap().messages.last(), Some(done(&events)));
+    app.close().await;
+}

@@ -75,3 +75,63 @@ impl Store {
         Ok(json.and_then(|json| serde_json::from_str(&json).ok()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::wire::{Integrity, Theme};
+
+    fn model(id: &str, name: &str) -> StoredModel {
+        let model = LibraryModel {
+            id: id.into(),
+            name: name.into(),
+            quant: "Q4_1".into(),
+            architecture: "llama".into(),
+            path: format!("/模型/{id}.gguf"),
+            size_bytes: 1,
+            n_params: 2,
+            context_length: 3,
+            integrity: Integrity::Verified,
+            source: None,
+            refusal: None,
+            added_at_ms: 4,
+        };
+        StoredModel { stamp: "1@2".into(), model }
+    }
+
+    #[test]
+    fn what_is_kept_comes_back() {
+        let store = Store::open(Path::new(":memory:")).unwrap().store;
+        assert_eq!(store.settings().unwrap(), Settings::default());
+        let settings = Settings { theme: Theme::Dark, hub_url: "http://x".into(), ..Settings::default() };
+        store.set_settings(&settings).unwrap();
+        assert_eq!(store.settings().unwrap(), settings);
+
+        for entry in [model("b", "one"), model("a", "two"), model("b", "three")] {
+            store.put_model(&entry).unwrap();
+        }
+        assert_eq!(store.models().unwrap(), [model("b", "three"), model("a", "two")]);
+        store.remove_model("b").unwrap();
+        assert_eq!(store.models().unwrap(), [model("a", "two")]);
+
+        assert_eq!(store.last_measurement("a").unwrap(), None);
+        for n_generated_tokens in [20, 30] {
+            let stats = GenerationStats { n_generated_tokens, ..GenerationStats::default() };
+            store.add_measurement("a", &stats).unwrap();
+        }
+        assert_eq!(store.last_measurement("a").unwrap().unwrap().n_generated_tokens, 30);
+    }
+
+    #[test]
+    fn settings_of_another_version_do_not_keep_the_app_from_starting() {
+        let store = Store::open(Path::new(":memory:")).unwrap().store;
+        let put = |value: &str| {
+            store.lock().execute("INSERT OR REPLACE INTO settings VALUES ('app', ?1)", [value]).unwrap();
+            store.settings().unwrap()
+        };
+        assert_eq!(put("not json"), Settings::default());
+        assert_eq!(put(r#"{"theme":"dark","not_known_here":1}"#).theme, Theme::Dark);
+    }
+}
