@@ -331,10 +331,11 @@ fn read(place: &Place) -> Result<LibraryModel, LibraryError> {
     let file_name = place.path.file_name().unwrap_or_default().to_string_lossy();
     let stem = ShardName::parse(&file_name)
         .map_or_else(|| file_name.trim_end_matches(".gguf").to_owned(), |shard| shard.prefix);
+    let quant = facts.quant_label();
     Ok(LibraryModel {
         id: place.id.clone(),
-        name: facts.name().map_or(stem, str::to_owned),
-        quant: facts.quant_label(),
+        name: display_name(&stem, &quant, facts.name()),
+        quant,
         architecture: facts.architecture().unwrap_or_default().to_owned(),
         path: place.path.to_string_lossy().into_owned(),
         size_bytes: facts.file_bytes,
@@ -345,6 +346,24 @@ fn read(place: &Place) -> Result<LibraryModel, LibraryError> {
         refusal: facts.refusal().err().map(|refusal| refusal.explain()),
         added_at_ms: 0,
     })
+}
+
+/// What people call a model: its file's name without the quant label. `general.name` often holds what a training run was
+/// called, so it only serves where the file's name says nothing.
+fn display_name(stem: &str, quant: &str, general_name: Option<&str>) -> String {
+    let cut = stem.len().saturating_sub(quant.len());
+    let bare = match stem.get(cut..) {
+        Some(end) if end.eq_ignore_ascii_case(quant) => stem[..cut].trim_end_matches(['-', '.', '_']),
+        _ => stem,
+    };
+    let is_digest =
+        bare.trim_start_matches("sha256-").len() == 64 && bare.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let says_nothing = is_digest || ["", "model", "ggml-model"].contains(&bare.to_ascii_lowercase().as_str());
+    match general_name {
+        Some(name) if says_nothing => name.to_owned(),
+        _ if bare.is_empty() => stem.to_owned(),
+        _ => bare.to_owned(),
+    }
 }
 
 /// All files of the model whose first file this is.

@@ -59,12 +59,29 @@ fn file(sha256: Option<&str>) -> RepoFile {
 }
 
 #[test]
+fn a_model_is_called_what_its_file_is_called() {
+    let digest = format!("sha256-{}", "0f".repeat(32));
+    for (stem, quant, general_name, expected) in [
+        ("SmolLM2-135M-Instruct.Q4_1", "Q4_1", Some("Smollm2 135M 8k Mix1 Ep2"), "SmolLM2-135M-Instruct"),
+        ("Qwen3.6-35B-A3B-UD-Q4_K_XL", "UD-Q4_K_XL", None, "Qwen3.6-35B-A3B"),
+        ("tiny-q8_0", "Q8_0", Some("Other"), "tiny"),
+        ("张三的模型", "Q4_0", None, "张三的模型"),
+        ("ggml-model-Q4_0", "Q4_0", Some("Llama 3"), "Llama 3"),
+        ("model", "F16", None, "model"),
+        ("Q4_0", "Q4_0", None, "Q4_0"),
+        (digest.as_str(), "Q4_0", Some("Gemma"), "Gemma"),
+    ] {
+        assert_eq!(display_name(stem, quant, general_name), expected, "{stem}");
+    }
+}
+
+#[test]
 fn a_file_is_taken_in_where_it_lies_and_shown_once() {
     let fixture = Fixture::new();
     let path = fixture.write("elsewhere/张/tiny-Q8_0.gguf", &llama());
     let library = fixture.open();
     let model = library.add(&path).unwrap();
-    assert_eq!((model.name.as_str(), model.quant.as_str(), model.n_params), ("Tiny", "Q8_0", 32 * 64));
+    assert_eq!((model.name.as_str(), model.quant.as_str(), model.n_params), ("tiny", "Q8_0", 32 * 64));
     assert_eq!((model.context_length, model.integrity), (256, Integrity::Unverified));
     assert_eq!(library.add(&path.parent().unwrap().join("../张/tiny-Q8_0.gguf")).unwrap().id, model.id);
     #[cfg(unix)]
