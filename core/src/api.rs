@@ -106,15 +106,16 @@ pub async fn plan_versions(app: &App, request: PlanVersionsRequest) -> Result<Pl
     let listing = hub.model(&request.repo).await?;
     let hardware = hardware(app).await?;
     let versions = usable_versions(&listing);
-    let planned: Vec<Result<Plan, Failure>> = stream::iter(&versions)
+    // Futures first, stream after: a closure over references inside a stream is not general enough to be sent.
+    let plans: Vec<_> = versions
+        .iter()
         .map(|version| async {
             let facts = hub.header(&version.files).await?;
             facts.refusal()?;
             Ok(plan::plan(&facts, &hardware, &request.wishes)?)
         })
-        .buffered(N_HEADERS_AT_ONCE)
-        .collect()
-        .await;
+        .collect();
+    let planned: Vec<Result<Plan, Failure>> = stream::iter(plans).buffered(N_HEADERS_AT_ONCE).collect().await;
     let candidates: Vec<Candidate<'_>> = versions
         .iter()
         .zip(&planned)
