@@ -3,6 +3,7 @@
 
 #![cfg_attr(not(debug_assertions), windows_subsystem = "windows")]
 
+mod commands;
 mod options;
 mod refusal;
 #[cfg(target_os = "linux")]
@@ -12,6 +13,8 @@ mod window;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use tandem_core::app::App;
+use tandem_core::error::Explain as _;
 use tandem_core::log;
 use tracing::level_filters::LevelFilter;
 
@@ -33,7 +36,10 @@ fn main() -> ExitCode {
 
 fn start(options: Options) -> Result<(), Refusal> {
     window::require_display()?;
-    let paths = options.paths().ok_or_else(refusal::no_home)?;
-    let _log = log::start(&paths.logs_dir, LevelFilter::WARN);
-    window::run()
+    let options = options.into_app_options();
+    let _log = options.paths.as_ref().map(|paths| log::start(&paths.logs_dir, LevelFilter::WARN));
+    // The core wants to be opened inside the runtime that its commands run on.
+    let app = tauri::async_runtime::block_on(async { App::open(options) });
+    let app = app.map_err(|error| Refusal::Failed(error.explain()))?;
+    window::run(&app)
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use tandem_core::app::AppOptions;
 use tandem_core::paths::Paths;
 
 /// Run large language models on this computer, in a window.
@@ -12,11 +13,22 @@ pub(crate) struct Options {
     /// Keep everything (models, chats, logs) under this folder.
     #[arg(long, value_name = "FOLDER", env = "TANDEM_DATA_DIR")]
     data_dir: Option<PathBuf>,
+    /// Use this hub where the settings name none.
+    #[arg(long, value_name = "URL", env = "TANDEM_HUB_URL")]
+    hub_url: Option<String>,
+    /// Load NVIDIA's management library from this file.
+    #[arg(long, value_name = "FILE")]
+    nvml: Option<PathBuf>,
 }
 
 impl Options {
-    /// Where the app's files lie; `None` if the system knows no home folder and none was named.
-    pub(crate) fn paths(&self) -> Option<Paths> {
-        self.data_dir.as_deref().map_or_else(Paths::standard, |dir| Some(Paths::under(dir)))
+    /// The same in the core's terms; no paths where the system knows no home folder, which the core says.
+    pub(crate) fn into_app_options(self) -> AppOptions {
+        AppOptions {
+            paths: self.data_dir.as_deref().map_or_else(Paths::standard, |dir| Some(Paths::under(dir))),
+            hub_url: self.hub_url,
+            nvml_path: self.nvml,
+            ..AppOptions::default()
+        }
     }
 }

@@ -29,28 +29,29 @@ impl Refusal {
         let text = format!("{}\n{}\n\n{}\n{}", message.en, hint.en, message.zh, hint.zh);
         eprintln!("{text}");
         if !matches!(self, Self::NoDisplay) {
-            rfd::MessageDialog::new()
-                .set_level(rfd::MessageLevel::Info)
-                .set_title("Tandem")
-                .set_description(text)
-                .set_buttons(rfd::MessageButtons::Ok)
-                .show();
+            show(&text);
         }
         ExitCode::from(code)
     }
 }
 
-fn code(failure: &Failure) -> u8 {
-    if failure.code == ErrorCode::AlreadyRunning { 3 } else { 1 }
+#[cfg(target_os = "linux")]
+fn show(text: &str) {
+    use gtk::prelude::{DialogExt as _, GtkWindowExt as _};
+    let (no_parent, no_flags) = (None::<&gtk::Window>, gtk::DialogFlags::empty());
+    let dialog = gtk::MessageDialog::new(no_parent, no_flags, gtk::MessageType::Info, gtk::ButtonsType::Close, text);
+    dialog.set_title("Tandem");
+    dialog.run();
 }
 
-/// For a system that knows no home folder, when none was named.
-pub(crate) fn no_home() -> Refusal {
-    Refusal::Failed(Failure::new(
-        ErrorCode::Io,
-        Text::new("the system names no home folder to keep models and chats in", "系统没有可以保存模型和对话的主目录"),
-        Text::new("name a folder with `--data-dir`", "请用 `--data-dir` 指定一个文件夹"),
-    ))
+#[cfg(not(target_os = "linux"))]
+fn show(text: &str) {
+    let dialog = rfd::MessageDialog::new().set_level(rfd::MessageLevel::Info).set_title("Tandem");
+    dialog.set_description(text).set_buttons(rfd::MessageButtons::Ok).show();
+}
+
+fn code(failure: &Failure) -> u8 {
+    if failure.code == ErrorCode::AlreadyRunning { 3 } else { 1 }
 }
 
 fn no_window(error: &tauri::Error) -> Text {

@@ -1,21 +1,32 @@
 //! The window from its opening to its end.
 
+use std::sync::Arc;
+
+use tandem_core::app::App;
 use tauri::plugin::TauriPlugin;
 use tauri::{Runtime, Url};
 
+use crate::commands;
 use crate::refusal::Refusal;
 
-/// Opens the window and returns when it is closed.
-pub(crate) fn run() -> Result<(), Refusal> {
+/// Opens the window and returns when it is closed and everything behind it has ended.
+pub(crate) fn run(app: &Arc<App>) -> Result<(), Refusal> {
     let built = tauri::Builder::default()
+        .manage(Arc::clone(app))
+        .invoke_handler(commands::handler())
         .plugin(stay_on_own_pages())
         .setup(|tauri| {
             end_on_signal(tauri.handle().clone());
             Ok(())
         })
         .build(tauri::generate_context!());
-    built.map_err(Refusal::Window)?.run_return(|_, _| ());
-    Ok(())
+    let closed = built.map(|window| window.run_return(|_, _| ()));
+    // The window is gone by now: what is still being written is stopped and kept, and the engine's thread joined.
+    app.shutdown();
+    match closed {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Refusal::Window(error)),
+    }
 }
 
 /// Tauri panics where there is no display; this says so before.
