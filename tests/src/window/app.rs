@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -65,8 +65,13 @@ impl AppWindow {
         let Value::Object(capabilities) = options else { bail!("capabilities are an object") };
         until("WebKit's WebDriver", LONG, async || Ok(TcpStream::connect(("127.0.0.1", port)).await.ok())).await?;
         let mut builder = ClientBuilder::new(HttpConnector::new());
-        let opening = builder.capabilities(capabilities).connect(&format!("http://127.0.0.1:{port}")).await;
-        let client = opening.context("the app did not open a window")?;
+        builder.capabilities(capabilities);
+        let url = format!("http://127.0.0.1:{port}");
+        // The driver waits for an app that has ended as long as for one that is slow.
+        let client = tokio::select! {
+            client = builder.connect(&url) => client.context("the app did not open a window")?,
+            code = ended(&exit) => bail!("the app ended with code {} before its window opened", code?),
+        };
         Ok(Self { client, home: start.home.clone(), _driver: driver })
     }
 
@@ -141,6 +146,14 @@ impl AppWindow {
         Ok(self.client.execute(script, args).await?)
     }
 
+    /// Waits until what the page holds now is on the screen.
+    pub async fn painted(&self) -> Result<()> {
+        let script =
+            "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));";
+        self.client.execute_async(script, vec![]).await?;
+        Ok(())
+    }
+
     /// Process id of the app.
     pub async fn pid(&self) -> Result<Pid> {
         let path = self.home.join(PID);
@@ -158,9 +171,7 @@ impl AppWindow {
 
     /// Waits for the app to end and yields its exit code.
     pub async fn exit_code(&self) -> Result<i32> {
-        let path = self.home.join(EXIT);
-        let read = async || Ok(fs::read_to_string(&path).unwrap_or_default().trim().parse().ok());
-        until("the app to end", LONG, read).await
+        ended(&self.home.join(EXIT)).await
     }
 
     /// What the page says, shortened, for messages.
@@ -170,6 +181,11 @@ impl AppWindow {
             Err(error) => format!("nothing ({error:#})"),
         }
     }
+}
+
+/// Waits for the exit code to be written.
+async fn ended(file: &Path) -> Result<i32> {
+    until("the app to end", LONG, async || Ok(fs::read_to_string(file).unwrap_or_default().trim().parse().ok())).await
 }
 
 /// For what takes moments on an idle machine and much longer on a busy one.

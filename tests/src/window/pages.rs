@@ -11,11 +11,22 @@ use super::{id, until};
 const LONG: Duration = Duration::from_secs(120);
 
 impl AppWindow {
-    /// Searches the hub and opens one of the results.
-    pub async fn open_repo(&self, query: &str, repo: &str) -> Result<()> {
+    /// Searches the hub, and waits until this repo is among the results.
+    pub async fn search(&self, query: &str, repo: &str) -> Result<()> {
         self.click(&id("nav-discover")).await?;
         self.type_into(&id("search-input"), query).await?;
-        self.click(&format!("{}[data-repo=\"{repo}\"]", id("search-result"))).await
+        self.see(&result(repo)).await.map(drop)
+    }
+
+    /// Searches the hub and opens one of the results.
+    pub async fn open_repo(&self, query: &str, repo: &str) -> Result<()> {
+        self.search(query, repo).await?;
+        self.open_result(repo).await
+    }
+
+    /// Opens one of the results of the last search.
+    pub async fn open_result(&self, repo: &str) -> Result<()> {
+        self.click(&result(repo)).await
     }
 
     /// Begins a chat with the first model of the library, and waits until it is loaded.
@@ -39,7 +50,7 @@ impl AppWindow {
 
     /// What has been written of the last answer so far.
     pub async fn answer(&self) -> Result<String> {
-        self.text(&format!("{} .md", id("message-assistant"))).await
+        Ok(self.text(&format!("{} .md", id("message-assistant"))).await?.trim_end().to_owned())
     }
 
     /// How the last answer ended; `None` while it is being written.
@@ -75,6 +86,11 @@ impl AppWindow {
     /// Changes one of the settings that are a choice of few.
     pub async fn choose(&self, setting: &str, value: &str) -> Result<()> {
         self.click(&id("nav-settings")).await?;
-        self.click(&format!("{} [data-value=\"{value}\"]", id(setting))).await
+        self.click(&format!("{} [data-value=\"{value}\"]", id(setting))).await?;
+        self.see(&format!("{}[data-value=\"{value}\"]", id(setting))).await.map(drop)
     }
+}
+
+fn result(repo: &str) -> String {
+    format!("{}[data-repo=\"{repo}\"]", id("search-result"))
 }
