@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use anyhow::{Result, bail};
 
-use crate::command::{command, is_on_path, output, succeed, works};
+use crate::command::{command, is_on_path, output, works};
 
 /// What the machine must provide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,11 +125,13 @@ pub(crate) fn provide(purposes: &[Purpose]) -> Result<()> {
         let mut command = command(as_root[0]);
         // Someone may have to type a password; apt itself must not ask anything.
         command.stdin(Stdio::inherit()).args(&as_root[1..]).args(args).env("DEBIAN_FRONTEND", "noninteractive");
-        succeed(&mut command)
+        // Thousands of lines that matter only when it fails.
+        output(&mut command).map(drop)
     };
-    apt_get(&["update", "--quiet"])?;
+    eprintln!("     installs what is missing: {}", names(&missing));
+    apt_get(&["update"])?;
     let packages = missing.iter().flat_map(|requirement| requirement.debian.split(' '));
-    let install = ["install", "--yes", "--quiet", "--no-install-recommends"];
+    let install = ["install", "--yes", "--no-install-recommends"];
     apt_get(&install.into_iter().chain(packages).collect::<Vec<_>>())?;
     let still = self::missing(purposes);
     if !still.is_empty() {

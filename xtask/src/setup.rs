@@ -13,7 +13,7 @@ pub(crate) fn prepare(workspace: &Workspace, steps: &mut Steps, purposes: &[Purp
     steps.need("Rust and Node.js", toolchain::check)?;
     steps.need("system packages", || packages::provide(purposes))?;
     steps.need("packages of the interface", || ui::install(workspace))?;
-    steps.need("build of the interface", || ui::script(workspace, "build"))?;
+    steps.need("build of the interface", || ui::build(workspace))?;
     let venv = steps.need("Python environment", || Venv::open(workspace, "hf"))?;
     steps.need("starter model", || models::STARTER.provide(workspace, &venv))?;
     Ok(venv)

@@ -60,8 +60,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         steps.skip("tests, the real window among them", "nothing to test without a build");
     }
     steps.check("licences and sources", || licences(workspace, options));
-    steps.check("types of the interface", || ui::script(workspace, "check").map(|()| Outcome::Done));
-    steps.check("tests of the interface", || ui::script(workspace, "test").map(|()| Outcome::Done));
+    steps.check("types of the interface", || ui::check(workspace).map(|()| Outcome::Done));
+    steps.check("tests of the interface", || ui::test(workspace).map(|()| Outcome::Done));
     steps.summary()
 }
 

@@ -22,7 +22,22 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
+/// Builds what the window shows.
+pub(crate) fn build(workspace: &Workspace) -> Result<()> {
+    script(workspace, "build", &["--logLevel", "error"])
+}
+
+/// Checks types and markup.
+pub(crate) fn check(workspace: &Workspace) -> Result<()> {
+    script(workspace, "check", &[])
+}
+
+/// Runs the interface's own tests.
+pub(crate) fn test(workspace: &Workspace) -> Result<()> {
+    script(workspace, "test", &[])
+}
+
 /// Runs one of the scripts in `ui/package.json`.
-pub(crate) fn script(workspace: &Workspace, name: &str) -> Result<()> {
-    succeed(npm().args(["run", "--silent", name]).current_dir(workspace.ui()))
+fn script(workspace: &Workspace, name: &str, args: &[&str]) -> Result<()> {
+    succeed(npm().args(["run", "--silent", name, "--"]).args(args).current_dir(workspace.ui()))
 }
