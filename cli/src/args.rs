@@ -12,6 +12,9 @@ pub(crate) struct Args {
     /// Folder for models, chats and settings, instead of the usual one
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// Address of the hub or of a mirror
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) hub_url: Option<String>,
     /// Language of messages; by default that of the system
     #[arg(long, global = true, value_enum)]
     pub(crate) lang: Option<Lang>,
@@ -48,8 +51,14 @@ pub(crate) enum Kv {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Download a model; an interrupted download goes on where it was
+    Pull(Pull),
+    /// List the models on this computer
+    List,
     /// Say whether a model will run here, how fast and why, before it is downloaded
     Plan(Plan),
+    /// Ask a model: a prompt as argument, on standard input, or one after another
+    Run(Run),
     /// Measure how fast a model reads and writes
     Bench(Bench),
     /// Turn texts into token ids: JSON lines {"text": …} in, {"ids": […]} out
@@ -59,9 +68,21 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Pull {
+    /// Repo on the hub: publisher/name
+    pub(crate) repo: String,
+    /// Version, such as Q4_K_M; by default the best for this computer
+    #[arg(long)]
+    pub(crate) quant: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Plan {
-    /// A GGUF file
-    pub(crate) model: PathBuf,
+    /// A GGUF file, a model of the library, or a repo on the hub
+    pub(crate) model: String,
+    /// Only this version of a repo
+    #[arg(long)]
+    pub(crate) quant: Option<String>,
     #[command(flatten)]
     pub(crate) wishes: Wishes,
 }
@@ -81,9 +102,40 @@ pub(crate) struct Wishes {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// A GGUF file or a model of the library
+    pub(crate) model: String,
+    /// What to ask; without it standard input is read, and a terminal asks again and again
+    pub(crate) prompt: Vec<String>,
+    /// Instructions for the whole conversation
+    #[arg(long)]
+    pub(crate) system: Option<String>,
+    /// 0 always takes the likeliest token
+    #[arg(long)]
+    pub(crate) temperature: Option<f32>,
+    /// Keep the likeliest tokens; 0 keeps all
+    #[arg(long)]
+    pub(crate) top_k: Option<u32>,
+    /// Keep the likeliest tokens up to this mass
+    #[arg(long)]
+    pub(crate) top_p: Option<f32>,
+    /// Keep tokens with at least this share of the likeliest one's
+    #[arg(long)]
+    pub(crate) min_p: Option<f32>,
+    /// Makes answers repeatable
+    #[arg(long)]
+    pub(crate) seed: Option<u32>,
+    /// Most tokens of an answer
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) max_tokens: Option<u32>,
+    #[command(flatten)]
+    pub(crate) wishes: Wishes,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
-    /// A GGUF file
-    pub(crate) model: PathBuf,
+    /// A GGUF file or a model of the library
+    pub(crate) model: String,
     /// Tokens of the prompt
     #[arg(long, default_value = "512", value_name = "N")]
     pub(crate) prompt: NonZeroUsize,

@@ -2,7 +2,7 @@
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
-use tandem_core::wire::{ErrorCode, Failure};
+use tandem_core::wire::{ErrorCode, Failure, Text};
 
 use crate::terminal::Terminal;
 
@@ -26,6 +26,11 @@ impl std::error::Error for Refused {}
 /// Anything that core can explain, for `map_err`.
 pub(crate) fn refused(failure: impl Into<Failure>) -> anyhow::Error {
     Refused(failure.into()).into()
+}
+
+/// A request that cannot be met as it was written.
+pub(crate) fn bad_request(message: Text, hint: Text) -> anyhow::Error {
+    refused(Failure::new(ErrorCode::BadRequest, message, hint))
 }
 
 /// Prints an error and says how to exit.

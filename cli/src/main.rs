@@ -25,7 +25,10 @@ fn main() -> ExitCode {
 fn run(args: &Args, terminal: &Terminal) -> anyhow::Result<()> {
     let _logs = open::logs(args);
     match &args.command {
+        Command::Pull(pull) => commands::pull::run(pull, args, terminal),
+        Command::List => commands::list::run(args, terminal),
         Command::Plan(plan) => commands::plan::run(plan, args, terminal),
+        Command::Run(run) => commands::run::run(run, args, terminal),
         Command::Bench(bench) => commands::bench::run(bench, args, terminal),
         Command::Tokenize(tokenize) => commands::tokenize::run(tokenize),
         Command::Logits(logits) => commands::logits::run(logits),

@@ -1,17 +1,67 @@
-//! What commands open: logs, the machine, a plan.
-use std::path::Path;
+//! What commands open: logs, the app, a model by any of its names.
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use anyhow::Context as _;
+use tandem_core::api;
+use tandem_core::app::{App, AppOptions};
 use tandem_core::hardware::{ProbeOptions, Prober};
 use tandem_core::log::{self, LogGuard};
 use tandem_core::paths::Paths;
 use tandem_core::plan;
-use tandem_core::wire::{Hardware, Plan, Wishes};
+use tandem_core::wire::{ErrorCode, Failure, Hardware, LibraryModel, Plan, Text, Wishes};
 use tandem_engine::gguf::ModelFacts;
 use tandem_engine::model::LoadOptions;
+use tokio::runtime::Runtime;
 use tracing::level_filters::LevelFilter;
 
 use crate::args::{self, Args};
 use crate::exit::refused;
+
+/// The app and the runtime its network runs on; dropped together, the app first.
+pub(crate) struct Opened {
+    pub(crate) app: Arc<App>,
+    pub(crate) tokio: Runtime,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.app.shutdown();
+    }
+}
+
+impl Opened {
+    /// Waits for a command of the app.
+    pub(crate) fn wait<T>(&self, command: impl Future<Output = Result<T, Failure>>) -> anyhow::Result<T> {
+        self.tokio.block_on(command).map_err(refused)
+    }
+
+    /// The model of the library that is meant: by identifier, file, name, repo, or one of the last two with `:quant`.
+    /// A file that is not in the library yet is taken in where it lies.
+    pub(crate) fn model(&self, wanted: &str) -> anyhow::Result<LibraryModel> {
+        if Path::new(wanted).is_file() {
+            return self.wait(api::add_model(&self.app, wanted.to_owned()));
+        }
+        find(&self.wait(api::library(&self.app))?, wanted).map_err(refused).cloned()
+    }
+}
+
+/// Opens the app. Only one process at a time may.
+pub(crate) fn app(args: &Args) -> anyhow::Result<Opened> {
+    let tokio = Runtime::new().context("cannot start threads for the network")?;
+    let options = AppOptions {
+        paths: args.data_dir.as_deref().map(Paths::under),
+        forced_hub_url: args.hub_url.clone(),
+        hub_token: std::env::var("HF_TOKEN").ok().filter(|token| !token.is_empty()),
+        nvml_path: args.nvml.clone(),
+        ..AppOptions::default()
+    };
+    let app = {
+        let _entered = tokio.enter();
+        App::open(options).map_err(refused)?
+    };
+    Ok(Opened { app, tokio })
+}
 
 /// Starts logging, if there is a place for logs.
 pub(crate) fn logs(args: &Args) -> Option<LogGuard> {
@@ -49,9 +99,108 @@ pub(crate) fn planned(facts: &ModelFacts, wishes: args::Wishes, args: &Args) -> 
     plan::check_loadable(&plan).and_then(|()| plan::load_options(&plan)).map_err(refused)
 }
 
+/// The file of a model: named itself, or found in the library.
+pub(crate) fn model_path(wanted: &str, args: &Args) -> anyhow::Result<PathBuf> {
+    if Path::new(wanted).is_file() {
+        return Ok(PathBuf::from(wanted));
+    }
+    Ok(PathBuf::from(app(args)?.model(wanted)?.path))
+}
+
+/// A model of the library by any of its names; exactly one must be meant.
+fn find<'a>(models: &'a [LibraryModel], wanted: &str) -> Result<&'a LibraryModel, Failure> {
+    let is_same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
+    let (name, quant) = wanted.rsplit_once(':').map_or((wanted, None), |(name, quant)| (name, Some(quant)));
+    let is_meant = |model: &&LibraryModel| {
+        let repo = model.source.as_ref().map_or("", |source| &source.repo);
+        let short = repo.rsplit('/').next().unwrap_or_default();
+        let is_named = |name: &str| [&model.name, repo, short].iter().any(|own| !own.is_empty() && is_same(own, name));
+        model.id == wanted
+            || model.path == wanted
+            || is_named(wanted)
+            || is_named(name) && quant.is_some_and(|quant| is_same(quant, &model.quant))
+    };
+    let meant: Vec<&LibraryModel> = models.iter().filter(is_meant).collect();
+    match meant.as_slice() {
+        [model] => Ok(model),
+        [] => Err(Failure::new(
+            ErrorCode::ModelMissing,
+            Text::new(
+                format!("`{wanted}` is neither a file nor in the library"),
+                format!("`{wanted}` 既不是文件，也不在模型库中"),
+            ),
+            Text::new(
+                "see `tandem list`, or fetch it with `tandem pull`",
+                "用 `tandem list` 查看，或用 `tandem pull` 下载",
+            ),
+        )),
+        several => {
+            let names: Vec<String> = several.iter().map(|model| format!("{}:{}", model.name, model.quant)).collect();
+            let names = names.join(", ");
+            Err(Failure::new(
+                ErrorCode::BadRequest,
+                Text::new(format!("`{wanted}` could be {names}"), format!("`{wanted}` 可能是 {names}")),
+                Text::new("name one of them, or its path", "写出其中一个，或它的路径"),
+            ))
+        }
+    }
+}
+
 impl From<args::Wishes> for Wishes {
     fn from(wishes: args::Wishes) -> Self {
         let args::Wishes { context_length, n_gpu_layers, n_threads } = wishes;
         Self { context_length, n_gpu_layers, n_threads }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tandem_core::wire::{Integrity, RepoFile};
+
+    fn model(id: &str, name: &str, quant: &str, repo: Option<&str>) -> LibraryModel {
+        LibraryModel {
+            id: id.into(),
+            name: name.into(),
+            quant: quant.into(),
+            architecture: "llama".into(),
+            path: format!("/models/{id}.gguf"),
+            size_bytes: 1,
+            n_params: 1,
+            context_length: 1,
+            integrity: Integrity::Unverified,
+            source: repo.map(|repo| RepoFile {
+                repo: repo.into(),
+                commit: "c".into(),
+                path: "p".into(),
+                size_bytes: 1,
+                sha256: None,
+            }),
+            refusal: None,
+            added_at_ms: 0,
+        }
+    }
+
+    #[test]
+    fn models_are_found_by_any_name_but_only_one() {
+        let models = [
+            model("1", "Small", "Q4_1", Some("people/Small-GGUF")),
+            model("2", "Small", "Q8_0", None),
+            model("3", "模型", "Q4_K_M", None),
+        ];
+        for (wanted, expected) in [
+            ("1", Ok("1")),
+            ("/models/2.gguf", Ok("2")),
+            ("模型", Ok("3")),
+            ("small:q8_0", Ok("2")),
+            ("people/small-gguf", Ok("1")),
+            ("Small-GGUF:Q4_1", Ok("1")),
+            ("Small", Err(ErrorCode::BadRequest)),
+            ("Small:Q2_K", Err(ErrorCode::ModelMissing)),
+            ("", Err(ErrorCode::ModelMissing)),
+        ] {
+            let found = find(&models, wanted).map(|model| model.id.as_str()).map_err(|failure| failure.code);
+            assert_eq!(found, expected, "{wanted}");
+        }
     }
 }

@@ -42,6 +42,13 @@ impl Terminal {
         format!("{}{end}{}", self.say(what), self.say(why))
     }
 
+    /// Prints a result.
+    pub(crate) fn print(&self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+
     /// Prints a result and ends the line.
     pub(crate) fn print_line(&self, text: &str) -> io::Result<()> {
         writeln!(io::stdout().lock(), "{text}")
@@ -75,17 +82,27 @@ impl Terminal {
         });
     }
 
-    /// A bar for `n` steps; invisible unless standard error is a terminal.
-    pub(crate) fn bar(&self, n: u64) -> ProgressBar {
+    /// A bar for `n` steps or bytes; invisible unless standard error is a terminal.
+    pub(crate) fn bar(&self, n: u64, kind: Bar) -> ProgressBar {
         if self.is_json || !io::stderr().is_terminal() {
             return ProgressBar::hidden();
         }
-        let style =
-            ProgressStyle::with_template("[{bar:30}] {percent}%").unwrap_or_else(|_| ProgressStyle::default_bar());
+        let template = match kind {
+            Bar::Bytes => "{msg} [{bar:30}] {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta}",
+            Bar::Share => "{msg} [{bar:30}] {percent}%",
+        };
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(n).with_style(style.progress_chars("━╸ "));
         bar.enable_steady_tick(Duration::from_millis(250));
         bar
     }
+}
+
+/// What a bar counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bar {
+    Bytes,
+    Share,
 }
 
 /// The code as programs see it.

@@ -6,23 +6,32 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
+use tandem_tests::hub::{Repo, TestHub};
 use tandem_tests::models::smollm2;
 use tandem_tests::nvml::FakeNvml;
+
+const REPO: &str = "tandem-demo/SmolLM2-135M-Instruct-GGUF";
 
 /// The program with a data folder whose name is not plain.
 struct Tandem {
     folder: tempfile::TempDir,
+    hub_url: String,
 }
 
 impl Tandem {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        // A port that nothing listens on: no test reaches a real hub.
+        Self { folder: tempfile::tempdir().unwrap(), hub_url: "http://127.0.0.1:9".to_owned() }
+    }
+
+    fn with_hub(hub: &TestHub) -> Self {
+        Self { hub_url: hub.url().to_owned(), ..Self::new() }
     }
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
         command
-            .args(["--lang", "en", "--nvml", "/nowhere/libnvidia-ml.so.1", "--data-dir"])
+            .args(["--lang", "en", "--hub-url", &self.hub_url, "--nvml", "/nowhere/libnvidia-ml.so.1", "--data-dir"])
             .arg(self.folder.path().join("数据 é"))
             .args(args)
             .stdin(Stdio::null());
@@ -67,7 +76,7 @@ fn text(path: &Path) -> String {
 #[test]
 fn help_names_every_command_and_exit_code() {
     let help = Tandem::new().ok(&["--help"]);
-    for word in ["plan", "bench", "tokenize", "logits", "Exit codes", "130"] {
+    for word in ["pull", "list", "plan", "run", "bench", "tokenize", "logits", "Exit codes", "130"] {
         assert!(help.contains(word), "{word}");
     }
     assert_eq!(Tandem::new().run(&["no-such-command"]).status.code(), Some(2));
@@ -168,6 +177,61 @@ fn a_benchmark_reports_medians_and_the_time_to_stop() {
         assert!(rate.as_f64().unwrap() > 0.0, "{report}");
     }
     assert_eq!((&report["quant"], &report["prompt"]["n_tokens"]), (&json!("Q4_1"), &json!(64)));
+}
+
+#[test]
+fn an_empty_library_is_an_empty_list() {
+    let tandem = Tandem::new();
+    assert_eq!(tandem.json(&["list", "--json"]), json!([]));
+    assert_eq!(tandem.failure(&["run", "nothing", "hello"]), {
+        let (code, failure) = tandem.failure(&["bench", "nothing"]);
+        assert_eq!((code, &failure["code"]), (4, &json!("model_missing")));
+        (code, failure)
+    });
+}
+
+#[test]
+fn a_model_is_planned_pulled_listed_and_asked() {
+    let hub = TestHub::start(vec![Repo::new(REPO).file_at("SmolLM2-135M-Instruct.Q4_1.gguf", &smollm2()).unwrap()]);
+    let tandem = Tandem::with_hub(&hub);
+    let planned = tandem.ok(&["plan", REPO]);
+    assert!(planned.starts_with("* Q4_1"), "{planned}");
+    let (code, failure) = tandem.failure(&["pull", REPO, "--quant", "Q2_K"]);
+    assert_eq!((code, failure["hint"]["en"].as_str()), (1, Some("choose one of Q4_1")));
+    let pulled = tandem.json(&["pull", REPO, "--json"]);
+    assert_eq!(pulled["quant"], "Q4_1");
+    assert!(pulled["model_id"].is_string(), "{pulled}");
+    let again = tandem.json(&["pull", REPO, "--json"]);
+    assert_eq!(again, pulled);
+    let listed = tandem.json(&["list", "--json"]);
+    assert_eq!((listed[0]["id"].clone(), &listed[0]["integrity"]), (pulled["model_id"].clone(), &json!("verified")));
+
+    let args = ["run", REPO, "--temperature", "0", "-n", "16", "--json"];
+    let said = tandem.json(&[&args[..], &["Say", "hello"]].concat());
+    assert_eq!((&said["end"], &said["stats"]["n_generated_tokens"]), (&json!("length"), &json!(16)));
+    let piped = tandem.with_input(&args, "Say hello");
+    let piped: Value = serde_json::from_slice(&piped.stdout).unwrap();
+    assert_eq!(piped["text"], said["text"], "greedy answers are the same");
+    let plain = tandem.run(&["run", REPO, "--temperature", "0", "-n", "16", "Say hello"]);
+    assert_eq!(String::from_utf8(plain.stdout).unwrap().trim_end(), said["text"].as_str().unwrap().trim_end());
+    assert!(String::from_utf8(plain.stderr).unwrap().contains("16 tokens, "));
+}
+
+#[test]
+fn what_the_hub_says_becomes_the_exit_code() {
+    let hub = TestHub::start(tandem_tests::hub::demo_repos());
+    let tandem = Tandem::with_hub(&hub);
+    for (repo, exit, code) in [
+        ("nobody/nothing", 4, "not_found"),
+        ("tandem-demo/Tiny-Safetensors", 4, "no_gguf_in_repo"),
+        ("tandem-demo/Tiny-Gated-GGUF", 4, "gated"),
+        ("tandem-demo/Tiny-Unknown-GGUF", 5, "unknown_architecture"),
+    ] {
+        let (got, failure) = tandem.failure(&["pull", repo]);
+        assert_eq!((got, &failure["code"]), (exit, &json!(code)), "{repo}: {failure}");
+    }
+    let (exit, failure) = Tandem::new().failure(&["pull", REPO]);
+    assert_eq!((exit, &failure["code"]), (3, &json!("no_network")));
 }
 
 #[test]

@@ -36,7 +36,9 @@ pub struct AppOptions {
     pub paths: Option<Paths>,
     /// Hub to use where the settings name none.
     pub hub_url: Option<String>,
-    /// Access token for the hub.
+    /// Hub to use whatever the settings name.
+    pub forced_hub_url: Option<String>,
+    /// Access token for the default hub; a mirror never sees it.
     pub hub_token: Option<String>,
     /// NVML library to use instead of the system's.
     pub nvml_path: Option<PathBuf>,
@@ -382,10 +384,14 @@ fn models_dir(paths: &Paths, settings: &Settings) -> PathBuf {
     }
 }
 
-fn hub(options: &AppOptions, paths: &Paths, settings: &Settings) -> Result<Arc<Hub>, HubError> {
+fn hub_base_url<'a>(options: &'a AppOptions, settings: &'a Settings) -> &'a str {
     let chosen = Some(settings.hub_url.trim()).filter(|url| !url.is_empty());
-    let base_url = chosen.or(options.hub_url.as_deref()).unwrap_or(DEFAULT_HUB_URL).to_owned();
-    let token = options.hub_token.clone();
+    options.forced_hub_url.as_deref().or(chosen).or(options.hub_url.as_deref()).unwrap_or(DEFAULT_HUB_URL)
+}
+
+fn hub(options: &AppOptions, paths: &Paths, settings: &Settings) -> Result<Arc<Hub>, HubError> {
+    let base_url = hub_base_url(options, settings).to_owned();
+    let token = options.hub_token.clone().filter(|_| base_url == DEFAULT_HUB_URL);
     let cache_dir = Some(paths.cache_dir.clone());
     Ok(Arc::new(Hub::new(HubOptions { base_url, token, cache_dir, ..HubOptions::default() })?))
 }
@@ -411,4 +417,22 @@ fn on_download(library: &Weak<Library>, watchers: &Watchers, update: DownloadUpd
 /// A panic while holding one of these leaves nothing half-done.
 fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hub_is_the_one_asked_for_then_that_of_the_settings() {
+        let url = |forced: &str, chosen: &str, given: &str| {
+            let some = |url: &str| Some(url.to_owned()).filter(|url| !url.is_empty());
+            let options = AppOptions { forced_hub_url: some(forced), hub_url: some(given), ..AppOptions::default() };
+            hub_base_url(&options, &Settings { hub_url: chosen.to_owned(), ..Settings::default() }).to_owned()
+        };
+        assert_eq!(url("a", "b", "c"), "a");
+        assert_eq!(url("", " b ", "c"), "b");
+        assert_eq!(url("", "", "c"), "c");
+        assert_eq!(url("", "", ""), DEFAULT_HUB_URL);
+    }
 }

@@ -1,5 +1,6 @@
 //! `tandem bench`: prompt processing and generation, each several times; medians. And how long a stop takes: the longest
 //! the engine ever worked without looking at the stop button, which it does between the halves of each layer.
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use tandem_engine::session::Session;
 use crate::args::{self, Args};
 use crate::exit::refused;
 use crate::open;
-use crate::terminal::Terminal;
+use crate::terminal::{Bar, Terminal};
 
 /// What was measured.
 #[derive(Debug, Serialize)]
@@ -43,12 +44,12 @@ struct Series {
 }
 
 pub(crate) fn run(args: &args::Bench, global: &Args, terminal: &Terminal) -> anyhow::Result<()> {
-    let report = measure(args, global, terminal)?;
+    let path = open::model_path(&args.model, global)?;
+    let report = measure(args, &path, global, terminal)?;
     if terminal.is_json() { terminal.print_json(&report) } else { print(&report, terminal) }
 }
 
-fn measure(args: &args::Bench, global: &Args, terminal: &Terminal) -> anyhow::Result<Report> {
-    let path = &args.model;
+fn measure(args: &args::Bench, path: &Path, global: &Args, terminal: &Terminal) -> anyhow::Result<Report> {
     let facts = ModelFacts::from_file(path).map_err(refused)?;
     let (n_prompt, n_generate) = (args.prompt.get(), args.generate.get());
     let options = options(args, &facts, global)?;
@@ -60,7 +61,8 @@ fn measure(args: &args::Bench, global: &Args, terminal: &Terminal) -> anyhow::Re
         .map_err(refused)?;
     let load_ms = started.elapsed().as_secs_f64() * 1e3;
 
-    let bar = terminal.bar(2 * args.reps.get() as u64 + 1);
+    let bar = terminal.bar(2 * args.reps.get() as u64 + 1, Bar::Share);
+    bar.set_message(args.model.clone());
     let mut looks = Looks::default();
     // The first pass warms caches and clocks up, and is not counted.
     let mut prompts = Vec::new();

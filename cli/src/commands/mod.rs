@@ -1,5 +1,8 @@
 //! One file per command.
 pub(crate) mod bench;
+pub(crate) mod list;
 pub(crate) mod logits;
 pub(crate) mod plan;
+pub(crate) mod pull;
+pub(crate) mod run;
 pub(crate) mod tokenize;

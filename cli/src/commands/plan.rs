@@ -1,22 +1,97 @@
-//! `tandem plan`: whether a model runs here, how fast, and why.
+//! `tandem plan`: whether a model runs here, how fast, and why; for a file, a library model, or all versions of a repo.
 use std::path::Path;
 
+use tandem_core::api;
 use tandem_core::error::size;
-use tandem_core::wire::{Place, Plan};
+use tandem_core::wire::{
+    ModelPage, ModelVersion, Place, Plan, PlanVersionsRequest, PlannedVersion, PlannedVersions, Text,
+};
 use tandem_engine::gguf::ModelFacts;
 
 use crate::args::{self, Args};
 use crate::exit::refused;
-use crate::open;
+use crate::open::{self, Opened};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &args::Plan, global: &Args, terminal: &Terminal) -> anyhow::Result<()> {
-    let path = &args.model;
+    if Path::new(&args.model).is_file() {
+        return plan_file(Path::new(&args.model), args, global, terminal);
+    }
+    let opened = open::app(global)?;
+    match opened.model(&args.model) {
+        Ok(model) => plan_file(Path::new(&model.path), args, global, terminal),
+        Err(_) if is_repo(&args.model) => plan_repo(&opened, args, terminal),
+        Err(error) => Err(error),
+    }
+}
+
+/// `publisher/name`, and nothing more.
+fn is_repo(name: &str) -> bool {
+    name.split_once('/')
+        .is_some_and(|(publisher, name)| !publisher.is_empty() && !name.is_empty() && !name.contains('/'))
+}
+
+fn plan_file(path: &Path, args: &args::Plan, global: &Args, terminal: &Terminal) -> anyhow::Result<()> {
     let facts = ModelFacts::from_file(path).map_err(refused)?;
     facts.refusal().map_err(refused)?;
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let plan = open::plan(&facts, folder, args.wishes, global)?;
     if terminal.is_json() { terminal.print_json(&plan) } else { print(&plan, terminal) }
+}
+
+fn plan_repo(opened: &Opened, args: &args::Plan, terminal: &Terminal) -> anyhow::Result<()> {
+    let page = opened.wait(api::model_page(&opened.app, args.model.clone()))?;
+    if let Some(refusal) = page.refusal {
+        return Err(refused(refusal));
+    }
+    let request = PlanVersionsRequest { repo: args.model.clone(), wishes: args.wishes.into() };
+    let planned = opened.wait(api::plan_versions(&opened.app, request))?;
+    match &args.quant {
+        Some(quant) => {
+            let index = version_index(&page, quant)?;
+            plan_version(&planned.versions[index], terminal)
+        }
+        None if terminal.is_json() => terminal.print_json(&planned),
+        None => print_versions(&page, &planned, terminal),
+    }
+}
+
+/// The version with this label; else what there is.
+pub(crate) fn version_index(page: &ModelPage, quant: &str) -> anyhow::Result<usize> {
+    page.versions.iter().position(|version| version.quant.eq_ignore_ascii_case(quant)).ok_or_else(|| {
+        let there: Vec<&str> = page.versions.iter().map(|version| version.quant.as_str()).collect();
+        let there = there.join(", ");
+        crate::exit::bad_request(
+            Text::new(format!("there is no version `{quant}`"), format!("没有 `{quant}` 这个版本")),
+            Text::new(format!("choose one of {there}"), format!("可选：{there}")),
+        )
+    })
+}
+
+fn plan_version(version: &PlannedVersion, terminal: &Terminal) -> anyhow::Result<()> {
+    match (&version.plan, &version.refusal) {
+        (Some(plan), _) if terminal.is_json() => terminal.print_json(plan),
+        (Some(plan), _) => print(plan, terminal),
+        (None, Some(refusal)) => Err(refused(refusal.clone())),
+        (None, None) => Ok(()),
+    }
+}
+
+fn print_versions(page: &ModelPage, planned: &PlannedVersions, terminal: &Terminal) -> anyhow::Result<()> {
+    for (i, (version, planned_version)) in page.versions.iter().zip(&planned.versions).enumerate() {
+        let mark = if planned.recommended == Some(i) { "*" } else { " " };
+        terminal.print_line(&format!("{mark} {}", version_row(version, planned_version, terminal)))?;
+    }
+    Ok(terminal.print_line(&format!("\n{}", terminal.say(&planned.reason)))?)
+}
+
+fn version_row(version: &ModelVersion, planned: &PlannedVersion, terminal: &Terminal) -> String {
+    let said = match (&planned.plan, &planned.refusal) {
+        (Some(plan), _) => terminal.say(&plan.headline),
+        (None, Some(refusal)) => terminal.say(&refusal.message),
+        (None, None) => "",
+    };
+    format!("{:<12} {:>9}  {said}", version.quant, size(version.size_bytes))
 }
 
 fn print(plan: &Plan, terminal: &Terminal) -> anyhow::Result<()> {

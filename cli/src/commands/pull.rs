@@ -1,0 +1,157 @@
+//! `tandem pull`: a version of a model into the library, with everything that can interrupt a download.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use serde::Serialize;
+use tandem_core::api;
+use tandem_core::wire::{
+    AppEvent, Download, DownloadRequest, DownloadState, ErrorCode, Failure, ModelPage, ModelVersion,
+    PlanVersionsRequest, Presence, Text, Wishes,
+};
+use tandem_engine::Flow;
+
+use super::plan::version_index;
+use crate::args::{self, Args};
+use crate::exit::refused;
+use crate::open::{self, Opened};
+use crate::terminal::{Bar, Terminal};
+
+/// How often an interruption is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The result for a script.
+#[derive(Serialize)]
+struct Pulled<'a> {
+    repo: &'a str,
+    quant: &'a str,
+    size_bytes: u64,
+    model_id: Option<String>,
+}
+
+pub(crate) fn run(args: &args::Pull, global: &Args, terminal: &Terminal) -> anyhow::Result<()> {
+    let opened = open::app(global)?;
+    let page = opened.wait(api::model_page(&opened.app, args.repo.clone()))?;
+    if let Some(refusal) = page.refusal.clone() {
+        return Err(refused(refusal));
+    }
+    let version = match &args.quant {
+        Some(quant) => &page.versions[version_index(&page, quant)?],
+        None => best_version(&opened, &page, &args.repo, terminal)?,
+    };
+    if !matches!(version.presence, Presence::Here { .. }) {
+        fetch(&opened, version, terminal)?;
+    }
+    finish(&opened, &args.repo, version, terminal)
+}
+
+fn best_version<'a>(
+    opened: &Opened,
+    page: &'a ModelPage,
+    repo: &str,
+    terminal: &Terminal,
+) -> anyhow::Result<&'a ModelVersion> {
+    let request = PlanVersionsRequest { repo: repo.to_owned(), wishes: Wishes::default() };
+    let planned = opened.wait(api::plan_versions(&opened.app, request))?;
+    match planned.recommended {
+        Some(index) => {
+            terminal.note(terminal.say(&planned.reason));
+            Ok(&page.versions[index])
+        }
+        None => Err(nothing_runs(planned.versions.into_iter().find_map(|version| version.refusal), planned.reason)),
+    }
+}
+
+/// One version's own reason, where it has one, says more than that none runs.
+fn nothing_runs(refusal: Option<Failure>, reason: Text) -> anyhow::Error {
+    refused(refusal.unwrap_or_else(|| {
+        let hint = Text::new("`--quant` fetches a version all the same", "用 `--quant` 仍可下载指定版本");
+        Failure::new(ErrorCode::OutOfMemory, reason, hint)
+    }))
+}
+
+/// Downloads and follows it to its end; an interruption keeps what has arrived.
+fn fetch(opened: &Opened, version: &ModelVersion, terminal: &Terminal) -> anyhow::Result<()> {
+    let interrupted = interruption()?;
+    let (sender, updates) = mpsc::channel();
+    opened.app.subscribe(Box::new(move |event| match event {
+        AppEvent::Download { download } => flow_if(sender.send(download).is_ok()),
+        _ => Flow::Continue,
+    }));
+    let request = DownloadRequest { files: version.files.clone() };
+    let download = opened.wait(api::start_download(&opened.app, request))?;
+    let bar = terminal.bar(version.size_bytes, Bar::Bytes);
+    bar.set_message(version.quant.clone());
+    loop {
+        if interrupted.load(Ordering::Relaxed) {
+            opened.wait(api::pause_download(&opened.app, download.id.clone()))?;
+            bar.abandon();
+            return Err(refused(kept()));
+        }
+        match updates.recv_timeout(LOOK_EVERY) {
+            Ok(update) if update.id == download.id => {
+                show(&update, &bar, terminal);
+                match (update.state, update.failure) {
+                    (DownloadState::Done, _) => break,
+                    (DownloadState::Failed | DownloadState::Paused, Some(failure)) => return Err(refused(failure)),
+                    _ => {}
+                }
+            }
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(refused(kept())),
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn show(download: &Download, bar: &indicatif::ProgressBar, terminal: &Terminal) {
+    let text = match download.state {
+        DownloadState::Verifying => Some(Text::new("verifying", "校验中")),
+        DownloadState::Retrying => Some(Text::new("connection lost, trying again", "连接中断，正在重试")),
+        _ => None,
+    };
+    let message = text.as_ref().map_or(download.quant.as_str(), |text| terminal.say(text));
+    bar.set_message(message.to_owned());
+    let is_verifying = download.state == DownloadState::Verifying;
+    bar.set_position(if is_verifying { download.verified_bytes } else { download.arrived_bytes });
+}
+
+fn flow_if(goes_on: bool) -> Flow {
+    if goes_on { Flow::Continue } else { Flow::Break }
+}
+
+/// Set by Ctrl-C.
+fn interruption() -> anyhow::Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))?;
+    Ok(interrupted)
+}
+
+fn kept() -> Failure {
+    Failure::new(
+        ErrorCode::Cancelled,
+        Text::new("stopped; what has arrived is kept", "已停止；已下载的部分会保留"),
+        Text::new("the same command goes on where it was", "再次运行同一命令即可继续"),
+    )
+}
+
+fn finish(opened: &Opened, repo: &str, version: &ModelVersion, terminal: &Terminal) -> anyhow::Result<()> {
+    let page = opened.wait(api::model_page(&opened.app, repo.to_owned()))?;
+    let here = page.versions.iter().find(|other| other.quant == version.quant).map(|version| &version.presence);
+    let model_id = match here {
+        Some(Presence::Here { model_id }) => Some(model_id.clone()),
+        _ => None,
+    };
+    let ModelVersion { quant, size_bytes, .. } = version;
+    if terminal.is_json() {
+        return terminal.print_json(&Pulled { repo, quant, size_bytes: *size_bytes, model_id });
+    }
+    let text = Text::new(
+        format!("{repo} {quant} is here. Try: tandem run {repo}:{quant}"),
+        format!("{repo} {quant} 已就绪。试试：tandem run {repo}:{quant}"),
+    );
+    Ok(terminal.print_line(terminal.say(&text))?)
+}
