@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest';
+import type { Failure } from '../wire';
 import { en } from './en';
+import { Locale } from './locale.svelte';
 import { zh } from './zh';
 
 type Leaf = string | ((...args: never[]) => string);
@@ -48,4 +50,18 @@ test('Chinese is Chinese: full-width marks, and what stays Latin is known', () =
 
 test('tone: no exclamation marks, no please, no oops', () => {
   for (const [name, leaf] of [...leaves(en), ...leaves(zh)]) expect(/!|！|please|oops/i.test(said(leaf)), name).toBe(false);
+});
+
+test('what the core says in lower case reads as sentences', () => {
+  const locale = new Locale();
+  const failure: Failure = {
+    code: 'no_gguf_in_repo',
+    message: { en: '`a/b` has no GGUF file', zh: '`a/b` 中没有 GGUF 文件' },
+    hint: { en: 'look for another repo', zh: '查找其他仓库' },
+  };
+  locale.set('en');
+  expect(locale.told(failure)).toBe('`a/b` has no GGUF file. Look for another repo.');
+  locale.set('zh');
+  expect(locale.told(failure)).toBe('`a/b` 中没有 GGUF 文件。查找其他仓库。');
+  expect(locale.sentence({ en: '', zh: '' })).toBe('');
 });

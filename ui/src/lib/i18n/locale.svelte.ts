@@ -1,6 +1,6 @@
 /** The language of the interface, and every sentence in it. */
 
-import type { Language, Text } from '../wire';
+import type { Failure, Language, Text } from '../wire';
 import { en, type Dictionary } from './en';
 import { zh } from './zh';
 
@@ -25,6 +25,16 @@ export class Locale {
 
   /** The reader's half of a sentence that came in both languages. */
   readonly text = (text: Text): string => text[this.tongue] || text.en;
+
+  /** A failure's message or hint as a sentence: the core writes them in lower case and without a full stop. */
+  readonly sentence = (text: Text): string => {
+    const words = this.text(text).trim();
+    const stop = words === '' || /[.!?…。！？]$/.test(words) ? '' : this.tongue === 'zh' ? '。' : '.';
+    return words.charAt(0).toUpperCase() + words.slice(1) + stop;
+  };
+
+  /** What happened and what to do, one after the other. */
+  readonly told = (failure: Failure): string => [this.sentence(failure.message), this.sentence(failure.hint)].filter(Boolean).join(this.tongue === 'zh' ? '' : ' ');
 }
 
 function systemTongue(): Tongue {
