@@ -148,6 +148,56 @@ test('settings change the language at once', async () => {
   expect(screen.getByTestId('settings-hub-url')).toBeInTheDocument();
 });
 
+test('what was typed is kept when a key leaves the settings', async () => {
+  const { app, user } = await open();
+  await user.click(screen.getByTestId('nav-settings'));
+  await user.type(screen.getByTestId('settings-system-prompt'), 'Be brief.');
+  await user.keyboard('{Control>}n{/Control}');
+  expect(app.settings.current?.system_prompt).toBe('Be brief.');
+  await user.keyboard('{Control>},{/Control}');
+  await user.type(screen.getByTestId('settings-temperature'), '0.5');
+  await user.keyboard('{Control>}n{/Control}');
+  expect(app.settings.current?.sampling.temperature).toBe(0.5);
+});
+
+test('a refused setting says so beside itself', async () => {
+  const { user } = await open({ failures: { set_settings: offline } });
+  await user.click(screen.getByTestId('nav-settings'));
+  await user.type(screen.getByTestId('settings-seed'), '7{Enter}');
+  const note = await screen.findByTestId('error-note');
+  expect(note.closest('.refused')?.previousElementSibling).toContainElement(screen.getByTestId('settings-seed'));
+});
+
+test('a path with a percent sign is taken as it is, and a new try clears the old error', async () => {
+  const { user, fake } = await open();
+  await user.click(screen.getByTestId('nav-library'));
+  await user.click(screen.getByTestId('add-model'));
+  const path = screen.getByTestId('add-model-path');
+  await user.type(path, 'file:///100%.txt{Enter}');
+  const dialog = within(screen.getByRole('dialog'));
+  await dialog.findByTestId('error-note');
+  expect(fake.calls.filter(([command]) => command === 'add_model')).toEqual([['add_model', '/100%.txt']]);
+  fake.add_model = () => new Promise(() => undefined);
+  await user.type(path, '{Enter}');
+  await waitFor(() => expect(dialog.queryByTestId('error-note')).toBeNull());
+});
+
+test('Escape that ends a composition stops nothing, and chats are searched after it', async () => {
+  const { app, fake } = await open({ pause: () => new Promise(() => undefined) });
+  void app.runtime.load('ministral-8b');
+  const input = screen.getByLabelText('Search chats');
+  await fireEvent.compositionStart(input);
+  await fireEvent.input(input, { target: { value: 'ru st' } });
+  expect(app.chats.query).toBe('');
+  await fireEvent.compositionEnd(input);
+  await fireEvent.keyDown(input, { key: 'Escape', keyCode: 27 });
+  expect(app.chats.query).toBe('ru st');
+  expect(fake.calls.some(([command]) => command === 'unload_model')).toBe(false);
+  await fireEvent.keyUp(input, { key: 'Escape', keyCode: 27 });
+  await fireEvent.keyDown(input, { key: 'Escape', keyCode: 27 });
+  expect(fake.calls.some(([command]) => command === 'unload_model')).toBe(true);
+});
+
 test('downloads can be paused, resumed and cancelled', async () => {
   const { user } = await open({ withDownloads: true, pause: () => new Promise(() => undefined) });
   await user.click(screen.getByTestId('nav-library'));

@@ -53,3 +53,9 @@ test('web links stay links', () => {
   page.innerHTML = html(renderMarkdown('[docs](https://example.org/a?b=1&c=2)'));
   expect(page.querySelector('a')?.getAttribute('href')).toBe('https://example.org/a?b=1&c=2');
 });
+
+test('a list that code interrupts goes on counting', () => {
+  const lists = html(renderMarkdown('1. one\n\n```\ncode\n```\n\n2. two\n\n```\ncode\n```\n\n3. three'));
+  expect(lists).toContain('<ol start="2" style="counter-reset:item 1">');
+  expect(lists).toContain('<ol start="3" style="counter-reset:item 2">');
+});

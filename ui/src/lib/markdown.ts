@@ -62,7 +62,12 @@ function render(token: Token): Block {
     const { lang, text } = token as Tokens.Code;
     return { kind: 'code', language: (lang ?? '').trim().split(/\s+/)[0] ?? '', code: text };
   }
-  return { kind: 'html', html: DOMPurify.sanitize(marked.parser([token]), { ADD_ATTR: ['target'] }) };
+  return { kind: 'html', html: numbered(DOMPurify.sanitize(marked.parser([token]), { ADD_ATTR: ['target'] })) };
+}
+
+/** A list that goes on after a block counts from its own start; the numbers are a CSS counter. */
+function numbered(html: string): string {
+  return html.replace(/<ol start="(\d+)">/g, (_, start: string) => `<ol start="${start}" style="counter-reset:item ${Number(start) - 1}">`);
 }
 
 function escapeHtml(text: string): string {

@@ -4,7 +4,7 @@ import { getContext, setContext } from 'svelte';
 import { asFailure, type Backend } from '../backend/backend';
 import { copyText } from '../clipboard';
 import { Locale } from '../i18n/locale.svelte';
-import type { AppEvent, AppInfo, ChatSummary, Failure, LibraryModel } from '../wire';
+import type { AppEvent, AppInfo, ChatSummary, Failure, LibraryModel, ModelVersion } from '../wire';
 import { Chats } from './chats.svelte';
 import { Conversation } from './conversation.svelte';
 import { Downloads } from './downloads.svelte';
@@ -38,7 +38,12 @@ export class App {
   #isSubscribed = false;
 
   constructor(private readonly backend: Backend) {
-    this.settings = new SettingsState(backend, this.locale, (info) => this.#adoptInfo(info));
+    this.settings = new SettingsState(
+      backend,
+      this.locale,
+      (info) => this.#adoptInfo(info),
+      (failure) => this.#settingRefused(failure),
+    );
     this.search = new HubSearch(backend);
     this.modelPage = new ModelPageState(backend);
     this.library = new Library(backend);
@@ -106,10 +111,34 @@ export class App {
   async chatWith(modelId: string): Promise<void> {
     if (!this.conversation.isBusy) this.conversation.startNew();
     this.#toChat();
-    await this.runtime.load(modelId);
+    await this.load(modelId);
+  }
+
+  /** Loads a model; one that was about to be removed stays. */
+  load(modelId: string): Promise<boolean> {
+    this.#keep(modelId);
+    return this.runtime.load(modelId);
+  }
+
+  /** Downloads a version. If it is here and about to be removed, it stays; if it could not be used, it is removed first. */
+  async download(version: ModelVersion, then: 'chat' | 'keep'): Promise<void> {
+    const old = this.library.hiddenOf(version);
+    if (old && old.refusal === null && old.integrity !== 'mismatched' && this.#keep(old.id)) {
+      if (then === 'chat') await this.chatWith(old.id);
+      return;
+    }
+    if (old) {
+      if (this.library.isPending(old.id)) this.notes.dismiss();
+      await this.library.remove(old.id);
+    }
+    await this.downloads.start(version, then);
   }
 
   async deleteChat(chat: ChatSummary): Promise<void> {
+    if (!(await this.conversation.release(chat.id))) {
+      if (this.conversation.failure) this.notes.show({ text: this.locale.text(this.conversation.failure.failure.message), tone: 'danger' });
+      return;
+    }
     if (!(await this.chats.remove(chat.id))) {
       if (this.chats.failure) this.notes.show({ text: this.locale.text(this.chats.failure.message), tone: 'danger' });
       return;
@@ -172,7 +201,20 @@ export class App {
     if (this.runtime.readyId !== null) return true;
     if (this.runtime.pending) return this.runtime.pending;
     const model = this.runtime.preferred(this.library.usable);
-    return model !== null && (await this.runtime.load(model.id));
+    return model !== null && (await this.load(model.id));
+  }
+
+  /** Takes a removal back that has not begun, as Undo does. */
+  #keep(modelId: string): boolean {
+    if (!this.library.isPending(modelId)) return false;
+    this.library.unhide(modelId);
+    this.notes.dismiss();
+    return true;
+  }
+
+  /** The settings show it beside the field; elsewhere, and when they have just been left, a note does. */
+  #settingRefused(failure: Failure): void {
+    if (this.router.view !== 'settings') this.notes.show({ text: this.locale.text(failure.message), tone: 'danger' });
   }
 
   #adoptInfo(info: AppInfo): void {

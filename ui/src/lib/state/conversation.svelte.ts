@@ -19,7 +19,13 @@ export class LiveAnswer {
   ) {}
 }
 
+/** A request on its way: where it was made, how far it has come, and whether its chat is gone. */
+type Run = { chatId: number | null; opening: number; stage: 'preparing' | 'asked' | 'begun'; isDropped: boolean; done: Promise<boolean> };
+
 type Piece = { kind: 'text' | 'reasoning'; text: string };
+
+/** Where the draft of a chat lies that does not exist yet. */
+const NEW = 0;
 
 /** What a conversation tells the rest of the app. */
 export type ConversationHooks = {
@@ -35,12 +41,16 @@ export class Conversation {
   /** Sent, but the app has not confirmed it yet. */
   isSending = $state(false);
   draft = $state('');
+  /** Said, but not in the store yet: the model is still being loaded. */
+  pending: string | null = $state(null);
   failure: { messageId: number | null; failure: Failure } | null = $state.raw(null);
   /** For screen readers: said once. */
   announcement: { kind: 'answering' } | { kind: 'answered'; text: string } | null = $state.raw(null);
   #drafts = new Map<number, string>();
   #batch: FrameBatch<Piece>;
+  /** Counts chats that were opened or begun. */
   #opening = 0;
+  #run: Run | null = null;
 
   constructor(
     private readonly backend: Backend,
@@ -59,17 +69,19 @@ export class Conversation {
     this.#opening += 1;
     this.#keepDraft();
     this.chat = null;
+    this.pending = null;
     this.failure = null;
-    this.draft = this.#drafts.get(0) ?? '';
+    this.draft = this.#drafts.get(NEW) ?? '';
   }
 
   async open(chatId: number): Promise<void> {
     const opening = ++this.#opening;
-    this.#keepDraft();
     try {
       const chat = await this.backend.chat(chatId);
       if (opening !== this.#opening) return;
+      this.#keepDraft();
       this.chat = chat;
+      this.pending = null;
       this.failure = null;
       this.draft = this.#drafts.get(chatId) ?? '';
     } catch (thrown) {
@@ -80,19 +92,25 @@ export class Conversation {
   async send(): Promise<void> {
     const text = this.draft.trim();
     if (text === '' || this.isBusy) return;
-    await this.#run({ chat_id: this.chatId, parent: null, text }, () => (this.draft = ''));
+    const from = this.chatId ?? NEW;
+    this.draft = '';
+    this.#drafts.delete(from);
+    this.pending = text;
+    const isStarted = await this.#ask({ chat_id: this.chatId, parent: null, text });
+    this.pending = null;
+    if (!isStarted) this.#giveBack(from, text);
   }
 
   /** Answers the same message once more, as a sibling. */
   async regenerate(answer: Message): Promise<void> {
     if (this.isBusy || answer.parent === null) return;
-    await this.#run({ chat_id: this.chatId, parent: answer.parent, text: '' });
+    await this.#ask({ chat_id: this.chatId, parent: answer.parent, text: '' });
   }
 
   /** Says something else in place of an earlier message, as a sibling of it. */
   async edit(message: Message, text: string): Promise<void> {
     if (this.isBusy || text.trim() === '') return;
-    await this.#run({ chat_id: this.chatId, parent: message.parent, text: text.trim() });
+    await this.#ask({ chat_id: this.chatId, parent: message.parent, text: text.trim() });
   }
 
   async stop(): Promise<void> {
@@ -104,6 +122,18 @@ export class Conversation {
       this.live.isStopping = false;
       this.failure = { messageId: this.live.messageId, failure: asFailure(thrown) };
     }
+  }
+
+  /** Ends whatever is being written to a chat, so that it can be deleted; false: it could not be stopped. */
+  async release(chatId: number): Promise<boolean> {
+    const run = this.#run;
+    if (!run || (this.live?.chatId ?? run.chatId) !== chatId) return true;
+    run.isDropped = true;
+    if (run.stage === 'preparing') return true;
+    if (this.live) await this.stop();
+    if (this.live && !this.live.isStopping) return false;
+    await run.done;
+    return true;
   }
 
   async showBranch(messageId: number): Promise<void> {
@@ -119,26 +149,34 @@ export class Conversation {
     if (this.chat && this.chatId === summary.id) this.chat = { ...this.chat, summary };
   }
 
-  async #run(request: SendRequest, onStarted?: () => void): Promise<void> {
+  /** Asks for an answer and waits for its end; says whether it was begun. */
+  #ask(request: SendRequest): Promise<boolean> {
+    const run: Run = { chatId: request.chat_id, opening: this.#opening, stage: 'preparing', isDropped: false, done: Promise.resolve(false) };
+    this.#run = run;
+    run.done = this.#carryOut(run, request);
+    return run.done;
+  }
+
+  async #carryOut(run: Run, request: SendRequest): Promise<boolean> {
     this.isSending = true;
     this.failure = null;
     try {
-      if (!(await this.hooks.prepare())) return;
-      await this.backend.send_message(request, (event) => {
-        if (event.type === 'started') onStarted?.();
-        this.#apply(event);
-      });
+      if (!(await this.hooks.prepare()) || run.isDropped) return false;
+      run.stage = 'asked';
+      await this.backend.send_message(request, (event) => this.#apply(run, event));
     } catch (thrown) {
       this.failure = { messageId: this.live?.messageId ?? null, failure: asFailure(thrown) };
     } finally {
       this.#batch.flush();
       this.#settle(null);
       this.isSending = false;
+      this.#run = null;
     }
+    return run.stage === 'begun';
   }
 
-  #apply(event: ChatEvent): void {
-    if (event.type === 'started') this.#begin(event);
+  #apply(run: Run, event: ChatEvent): void {
+    if (event.type === 'started') this.#begin(run, event);
     else if (event.type === 'delta') this.#batch.push({ kind: 'text', text: event.text });
     else if (event.type === 'reasoning') this.#batch.push({ kind: 'reasoning', text: event.text });
     else if (event.type === 'prompt' && this.live) this.live.prompt = { done: event.n_done, total: event.n_total };
@@ -149,13 +187,18 @@ export class Conversation {
     else if (event.type === 'failed') this.#end(event.message, event.failure);
   }
 
-  #begin({ chat, user, assistant }: Extract<ChatEvent, { type: 'started' }>): void {
+  /** Shows the answer where it was asked for; another chat that was opened meanwhile stays in view. */
+  #begin(run: Run, { chat, user, assistant }: Extract<ChatEvent, { type: 'started' }>): void {
+    run.stage = 'begun';
+    this.pending = null;
     this.live = new LiveAnswer(chat.id, assistant.id);
     this.isSending = false;
     this.announcement = { kind: 'answering' };
     this.hooks.onSummary(chat);
-    const known = this.chatId === chat.id ? (this.chat?.messages ?? []) : this.chat === null ? [] : null;
-    if (known === null) return;
+    if (run.isDropped) void this.stop();
+    const isNewHere = run.chatId === null && this.chat === null && run.opening === this.#opening;
+    if (this.chatId !== chat.id && !isNewHere) return;
+    const known = this.chat?.messages ?? [];
     const withUser = known.some(({ id }) => id === user.id) ? known : [...known, user];
     this.chat = { summary: chat, messages: [...withUser, assistant], leaf: assistant.id };
   }
@@ -192,6 +235,13 @@ export class Conversation {
   }
 
   #keepDraft(): void {
-    this.#drafts.set(this.chatId ?? 0, this.draft);
+    this.#drafts.set(this.chatId ?? NEW, this.draft);
+  }
+
+  /** What was not sent goes back to the composer it came from, before what has been typed since. */
+  #giveBack(chatId: number, text: string): void {
+    const join = (since: string): string => (since === '' ? text : `${text}\n${since}`);
+    if ((this.chatId ?? NEW) === chatId) this.draft = join(this.draft);
+    else this.#drafts.set(chatId, join(this.#drafts.get(chatId) ?? ''));
   }
 }

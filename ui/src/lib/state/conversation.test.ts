@@ -169,6 +169,48 @@ describe('several chats', () => {
     expect(conversation.draft).toBe('for two');
   });
 
+  test('a chat that is opened while a message waits for its model stays in view, and so does what is typed there', async () => {
+    let ready: ((isLoaded: boolean) => void) | undefined;
+    const { conversation, sent, begin, finish } = stage({ prepare: () => new Promise((resolve) => (ready = resolve)) });
+    conversation.draft = 'hi';
+    const sending = conversation.send();
+    expect([conversation.draft, conversation.pending]).toEqual(['', 'hi']);
+    conversation.startNew();
+    conversation.draft = 'another thought';
+    ready!(true);
+    await vi.waitFor(() => expect(sent.length).toBe(1));
+    begin();
+    expect([conversation.chat, conversation.draft, conversation.live?.chatId]).toEqual([null, 'another thought', 1]);
+    finish();
+    await sending;
+    expect(conversation.draft).toBe('another thought');
+  });
+
+  test('what could not be sent goes back to its own chat, before what was typed since', async () => {
+    let ready: ((isLoaded: boolean) => void) | undefined;
+    const { conversation } = stage({ prepare: () => new Promise((resolve) => (ready = resolve)) });
+    await conversation.open(2);
+    conversation.draft = 'one';
+    const sending = conversation.send();
+    conversation.draft = 'two';
+    await conversation.open(3);
+    ready!(false);
+    await sending;
+    expect(conversation.draft).toBe('');
+    await conversation.open(2);
+    expect(conversation.draft).toBe('one\ntwo');
+  });
+
+  test('a chat is let go once its answer has ended', async () => {
+    const { conversation, finish } = await asked();
+    const stop = vi.fn(() => Promise.resolve(finish()));
+    Object.assign((conversation as unknown as { backend: object }).backend, { stop_answer: stop });
+    expect(await conversation.release(7)).toBe(true);
+    expect(stop).not.toHaveBeenCalled();
+    expect(await conversation.release(1)).toBe(true);
+    expect([stop.mock.calls.length, conversation.isBusy]).toEqual([1, false]);
+  });
+
   test('stop asks once', async () => {
     const { conversation, finish } = await asked();
     const stop = vi.fn(() => Promise.resolve());

@@ -53,16 +53,21 @@ export class Downloads {
   }
 
   cancel(id: string): Promise<void | null> {
+    this.#keepOnly(id);
     return this.#attempt(() => this.backend.cancel_download(id));
   }
 
   apply(download: Download): void {
+    if (download.state !== 'done') this.#arrived.delete(download.id);
+    if (download.state === 'failed') this.#keepOnly(download.id);
     this.list = this.list.some(({ id }) => id === download.id) ? this.list.map((each) => (each.id === download.id ? download : each)) : [...this.list, download];
     this.settle();
   }
 
   gone(id: string): void {
     this.list = this.list.filter((download) => download.id !== id);
+    this.#arrived.delete(id);
+    this.#keepOnly(id);
   }
 
   /** A finished row is looked at and put away. */
@@ -81,8 +86,15 @@ export class Downloads {
       const model = modelOf(download, this.library());
       if (!model) continue;
       this.#arrived.add(download.id);
-      this.onArrived(model, this.#thenChat.has(download.id));
+      const thenChat = this.#thenChat.has(download.id);
+      this.#keepOnly(download.id);
+      this.onArrived(model, thenChat);
     }
+  }
+
+  /** Opens no chat when this one arrives. */
+  #keepOnly(id: string): void {
+    if (this.#thenChat.has(id)) this.#thenChat = new Set([...this.#thenChat].filter((other) => other !== id));
   }
 
   async #attempt<T>(run: () => Promise<T>): Promise<T | null> {

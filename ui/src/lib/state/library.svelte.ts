@@ -7,6 +7,8 @@ export class Library {
   /** As the app says; what is about to be removed is hidden already. */
   #all: LibraryModel[] = $state.raw([]);
   #removing: Set<string> = $state.raw(new Set());
+  /** Removals that the app is carrying out. */
+  #leaving = new Map<string, Promise<void>>();
   query = $state('');
   /** Plans by model; `null` where there is none. */
   plans: ReadonlyMap<string, Plan | null> = $state.raw(new Map());
@@ -35,15 +37,25 @@ export class Library {
   }
 
   of(version: ModelVersion): LibraryModel | null {
-    const file = version.files[0];
-    return this.models.find(({ source }) => source !== null && source.repo === file?.repo && source.path === file.path) ?? null;
+    return this.models.find((model) => isOf(model, version)) ?? null;
+  }
+
+  /** The model of this version that is about to be removed. */
+  hiddenOf(version: ModelVersion): LibraryModel | null {
+    return this.#all.find((model) => this.#removing.has(model.id) && isOf(model, version)) ?? null;
+  }
+
+  /** Hidden, and not yet being removed: this can be taken back. */
+  isPending(id: string): boolean {
+    return this.#removing.has(id) && !this.#leaving.has(id);
   }
 
   async add(path: string): Promise<LibraryModel | null> {
     this.isAdding = true;
+    this.failure = null;
     try {
       const model = await this.backend.add_model(path);
-      this.failure = null;
+      this.unhide(model.id);
       if (!this.#all.some(({ id }) => id === model.id)) this.#all = [...this.#all, model];
       return model;
     } catch (thrown) {
@@ -62,7 +74,13 @@ export class Library {
     this.#removing = new Set([...this.#removing].filter((other) => other !== id));
   }
 
+  /** Removes what is hidden; what was taken back meanwhile stays. */
   async remove(id: string): Promise<void> {
+    if (this.isPending(id)) this.#leaving.set(id, this.#remove(id).finally(() => this.#leaving.delete(id)));
+    await this.#leaving.get(id);
+  }
+
+  async #remove(id: string): Promise<void> {
     try {
       await this.backend.remove_model(id);
       this.#all = this.#all.filter((model) => model.id !== id);
@@ -86,4 +104,8 @@ export class Library {
   #unplanned(): LibraryModel | undefined {
     return this.usable.find(({ id }) => !this.plans.has(id));
   }
+}
+
+function isOf({ source }: LibraryModel, { files: [file] }: ModelVersion): boolean {
+  return source !== null && source.repo === file?.repo && source.path === file.path;
 }

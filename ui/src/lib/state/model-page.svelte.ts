@@ -17,6 +17,11 @@ export class ModelPageState {
   constructor(private readonly backend: Backend) {}
 
   readonly recommended: ModelVersion | null = $derived(this.page?.versions[this.planned?.recommended ?? -1] ?? null);
+  /** Why none can be used, if no version has a plan. */
+  readonly refusal: Failure | null = $derived.by(() => {
+    const planned = this.planned?.versions ?? [];
+    return this.page?.refusal ?? (planned.every(({ refusal }) => refusal !== null) ? (planned[0]?.refusal ?? null) : null);
+  });
   readonly openVersion: ModelVersion | null = $derived(this.page?.versions.find((version) => firstPath(version) === this.openPath) ?? null);
 
   async open(repo: string): Promise<void> {

@@ -4,15 +4,21 @@ import { asFailure, type Backend } from '../backend/backend';
 import type { Locale } from '../i18n/locale.svelte';
 import type { AppInfo, Failure, Sampling, Settings, Theme } from '../wire';
 
+/** What a refusal is shown beside. */
+export type SettingName = keyof Settings | keyof Sampling;
+
 export class SettingsState {
   current: Settings | null = $state.raw(null);
   failure: Failure | null = $state.raw(null);
+  /** The setting that was refused. */
+  failedField: SettingName | null = $state(null);
   #systemTheme: MediaQueryList | null = null;
 
   constructor(
     private readonly backend: Backend,
     private readonly locale: Locale,
     private readonly onInfo: (info: AppInfo) => void,
+    private readonly onRefused: (failure: Failure) => void,
   ) {}
 
   adopt(settings: Settings): void {
@@ -21,7 +27,8 @@ export class SettingsState {
     this.#applyTheme(settings.theme);
   }
 
-  async change(part: Partial<Settings>): Promise<boolean> {
+  /** `field` names what was changed, if it is a part of a setting. */
+  async change(part: Partial<Settings>, field = Object.keys(part)[0] as SettingName): Promise<boolean> {
     const before = this.current;
     if (!before) return false;
     this.adopt({ ...before, ...part });
@@ -33,12 +40,14 @@ export class SettingsState {
     } catch (thrown) {
       this.adopt(before);
       this.failure = asFailure(thrown);
+      this.failedField = field;
+      this.onRefused(this.failure);
       return false;
     }
   }
 
   changeSampling(part: Partial<Sampling>): Promise<boolean> {
-    return this.current ? this.change({ sampling: { ...this.current.sampling, ...part } }) : Promise.resolve(false);
+    return this.current ? this.change({ sampling: { ...this.current.sampling, ...part } }, Object.keys(part)[0] as SettingName) : Promise.resolve(false);
   }
 
   #applyTheme(theme: Theme): void {

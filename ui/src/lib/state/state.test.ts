@@ -101,6 +101,13 @@ describe('a model of the hub', () => {
     expect(app.modelPage.isPlanning).toBe(false);
   });
 
+  test('versions that are all refused are refused with their own words', async () => {
+    const { app, fake } = await started();
+    fake.plan_versions = () => Promise.resolve({ versions: ['a', 'b'].map((path) => ({ path, plan: null, refusal: { ...broken, code: 'gated' as const } })), recommended: null, reason: { en: '', zh: '' } });
+    await app.modelPage.open(SMOL);
+    expect(app.modelPage.refusal?.code).toBe('gated');
+  });
+
   test('nothing runs: no recommendation', async () => {
     const { app } = await started();
     await app.modelPage.open('unsloth/Qwen3-Coder-Next-80B-GGUF');
@@ -147,6 +154,31 @@ describe('downloads', () => {
   test('the share counts what moves', async () => {
     const { app } = await started({ withDownloads: true });
     expect(app.downloads.share).toBeCloseTo((8.4 + 11.3) / (19.8 + 11.3));
+  });
+
+  test('a cancelled download forgets its chat, and the same one can be had again', async () => {
+    const { app, fake } = await started({ withDownloads: true });
+    const download = { ...(await fake.downloads())[0]!, state: 'running' as const };
+    const chatWith = vi.spyOn(app, 'chatWith').mockResolvedValue();
+    const version = { quant: '', files: download.files, size_bytes: 1, presence: { type: 'absent' as const } };
+    fake.start_download = () => Promise.resolve(download);
+    const arrive = (): void => {
+      app.apply({ type: 'download', download: { ...download, state: 'done' } });
+      app.apply({ type: 'library', models: [...app.library.models.filter(({ id }) => id !== 'new'), { ...app.library.models[0]!, id: 'new', source: download.files[0]! }] });
+    };
+    await app.downloads.start(version, 'chat');
+    await app.downloads.cancel(download.id);
+    await app.downloads.start(version, 'keep');
+    app.apply({ type: 'download', download });
+    arrive();
+    expect(chatWith).not.toHaveBeenCalled();
+    for (const times of [1, 2]) {
+      await app.downloads.start(version, 'chat');
+      app.apply({ type: 'download', download });
+      arrive();
+      expect(chatWith).toHaveBeenCalledTimes(times);
+    }
+    app.notes.dismiss();
   });
 
   test('a refused start is told', async () => {
@@ -209,6 +241,7 @@ describe('loading', () => {
 });
 
 describe('library', () => {
+  const source = { repo: SMOL, commit: 'a'.repeat(40), path: 'smol.gguf', size_bytes: 1, sha256: null };
   afterEach(() => void vi.useRealTimers());
 
   test('a removal can be undone, and happens when the note goes', async () => {
@@ -223,6 +256,31 @@ describe('library', () => {
     await vi.advanceTimersByTimeAsync(10_000);
     expect(fake.calls.filter(([command]) => command === 'remove_model')).toEqual([['remove_model', 'ministral-8b']]);
     expect(app.library.get('ministral-8b')).toBeNull();
+  });
+
+  test('a model that is wanted again is not removed', async () => {
+    const { app, fake } = await started();
+    vi.useFakeTimers();
+    const model = { ...app.library.get('ministral-8b')!, source };
+    app.library.adopt([model]);
+    app.removeModel(model);
+    await app.download({ quant: model.quant, files: [source], size_bytes: 1, presence: { type: 'absent' } }, 'keep');
+    expect(app.library.get(model.id)).not.toBeNull();
+    app.removeModel(model);
+    await app.load(model.id);
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(fake.calls.some(([command]) => command === 'remove_model' || command === 'start_download')).toBe(false);
+    expect(app.runtime.readyId).toBe(model.id);
+  });
+
+  test('a damaged model is removed before it is downloaded again', async () => {
+    const { app, fake } = await started();
+    const model = { ...app.library.get('ministral-8b')!, source, integrity: 'mismatched' as const };
+    app.library.adopt([model]);
+    app.removeModel(model);
+    await app.download({ quant: model.quant, files: [source], size_bytes: 1, presence: { type: 'absent' } }, 'keep');
+    expect(fake.calls.map(([command]) => command).filter((command) => command === 'remove_model' || command === 'start_download')).toEqual(['remove_model', 'start_download']);
+    app.notes.dismiss();
   });
 
   test('a file that is no GGUF is refused by name', async () => {
@@ -255,6 +313,18 @@ describe('chats', () => {
     expect(app.conversation.chatId).toBeNull();
     app.notes.act();
     await vi.waitFor(() => expect(app.chats.list.some(({ id }) => id === 1)).toBe(true));
+  });
+
+  test('an answer is stopped before its chat is deleted', async () => {
+    const { app, fake } = await started({ pause: () => new Promise((resolve) => setTimeout(resolve)) });
+    app.conversation.draft = 'hi';
+    void app.conversation.send();
+    await vi.waitFor(() => expect(app.conversation.live).not.toBeNull());
+    const chat = app.chats.list.find(({ id }) => id === app.conversation.live!.chatId)!;
+    await app.deleteChat(chat);
+    expect(fake.calls.map(([command]) => command).filter((command) => command === 'stop_answer' || command === 'delete_chat')).toEqual(['stop_answer', 'delete_chat']);
+    expect([app.conversation.isBusy, app.chats.list.includes(chat)]).toEqual([false, false]);
+    app.notes.dismiss();
   });
 
   test('a search filters by title, a new title shows at once', async () => {
@@ -300,7 +370,8 @@ describe('settings', () => {
     const { app } = await started({ failures: { set_settings: broken } });
     expect(await app.settings.change({ hub_url: 'https://hf-mirror.com' })).toBe(false);
     expect(app.settings.current?.hub_url).toBe('');
-    expect(app.settings.failure?.code).toBe('engine_failed');
+    expect([app.settings.failure?.code, app.settings.failedField, app.notes.current?.text]).toEqual(['engine_failed', 'hub_url', 'It stopped.']);
+    app.notes.dismiss();
   });
 });
 
