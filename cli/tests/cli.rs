@@ -137,8 +137,23 @@ fn logits_that_cannot_be_had_leave_no_file() {
     let args = ["logits", &text(&smollm2()), "--tokens", &text(&tokens), "--out", &text(&out)];
     assert_eq!(tandem.failure(&args).0, 1);
     assert!(!out.exists());
-    std::fs::write(&tokens, "{\"not\": \"a list\"}").unwrap();
+    std::fs::write(&out, "of somebody else").unwrap();
     assert_eq!(tandem.failure(&args).0, 1);
+    assert_eq!(std::fs::read(&out).unwrap(), b"of somebody else", "what was there stays");
+    std::fs::write(&tokens, "{\"not\": \"a list\"}").unwrap();
+    let (code, failure) = tandem.failure(&args);
+    assert_eq!((code, &failure["code"]), (1, &json!("bad_request")));
+}
+
+#[test]
+fn logits_never_take_the_place_of_what_they_are_made_from() {
+    let (tandem, dir) = (Tandem::new(), tempfile::tempdir().unwrap());
+    let tokens = dir.path().join("ids.json");
+    std::fs::write(&tokens, "[1, 2]").unwrap();
+    let args = ["logits", &text(&smollm2()), "--tokens", &text(&tokens), "--out", &text(&tokens)];
+    let (code, failure) = tandem.failure(&args);
+    assert_eq!((code, &failure["code"]), (1, &json!("bad_request")));
+    assert_eq!(std::fs::read(&tokens).unwrap(), b"[1, 2]");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use tandem_engine::error::EngineError;
 
 use crate::chat::{Answer, Chats, Question, answer};
 use crate::download::{DownloadUpdate, Downloads};
-use crate::error::{Explain, FileAction, FileError};
+use crate::error::{Explain, FileAction, FileError, bad_request};
 use crate::hardware::{ProbeOptions, Prober};
 use crate::hub::{DEFAULT_HUB_URL, Hub, HubError, HubOptions};
 use crate::library::{Library, LibraryError, Trash};
@@ -208,6 +208,9 @@ impl App {
     pub fn set_settings(&self, settings: &Settings) -> Result<(), Failure> {
         let before = self.store.settings()?;
         let is_moved = settings.models_dir != before.models_dir;
+        if is_moved {
+            self.check_models_dir(settings)?;
+        }
         if settings.hub_url != before.hub_url {
             let hub = hub(&self.options, &self.paths, settings)?;
             let mut remote = lock_of(&self.remote);
@@ -218,12 +221,32 @@ impl App {
             let models_dir = models_dir(&self.paths, settings);
             std::fs::create_dir_all(&models_dir).map_err(FileError::at(FileAction::Write, &models_dir))?;
             let mut remote = lock_of(&self.remote);
-            // What is unfinished in the old folder is found again when that is chosen again.
             *remote = Remote::open(Arc::clone(&remote.hub), models_dir.clone(), &self.library, &self.watchers)?;
             drop(remote);
             self.library.set_models_dir(&models_dir);
         }
         Ok(self.store.set_settings(settings)?)
+    }
+
+    /// Refuses a folder that would mean another one from elsewhere, and any change while downloads lie in the present one.
+    fn check_models_dir(&self, settings: &Settings) -> Result<(), Failure> {
+        let chosen = models_dir(&self.paths, settings);
+        if !chosen.is_absolute() {
+            let shown = chosen.display();
+            return Err(bad_request(format!("`{shown}` is not a full path"), format!("`{shown}` 不是完整路径")));
+        }
+        let downloads = Arc::clone(&lock_of(&self.remote).downloads);
+        if downloads.list().iter().any(|download| download.state != DownloadState::Done) {
+            return Err(Failure::new(
+                ErrorCode::Busy,
+                Text::new("a download into the present models folder is unfinished", "当前模型文件夹中有未完成的下载"),
+                Text::new(
+                    "let it finish or cancel it, then choose the folder",
+                    "等待其完成或将其取消，然后再选择文件夹",
+                ),
+            ));
+        }
+        Ok(())
     }
 
     /// Ends everything that runs and frees the model. Blocks until that is done; what can go on later is kept. Dropping

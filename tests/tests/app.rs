@@ -116,6 +116,19 @@ fn streamed(events: &[ChatEvent]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_models_folder_must_be_a_full_path() {
+    let root = tempfile::tempdir().expect("a folder");
+    let opened = open(root.path(), "http://127.0.0.1:9");
+    let before = api::app_info(&opened.app).await.expect("information");
+    let settings = Settings { models_dir: "relative/dir".into(), ..before.settings.clone() };
+    let refused = api::set_settings(&opened.app, settings).await.expect_err("means another folder from elsewhere");
+    assert_eq!(refused.code, ErrorCode::BadRequest);
+    let after = api::app_info(&opened.app).await.expect("information");
+    assert_eq!((after.settings, after.models_dir), (before.settings, before.models_dir));
+    assert!(!Path::new("relative").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn found_downloaded_verified_loaded_asked_stopped_and_there_after_a_restart() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path().join("资料 é ✓");

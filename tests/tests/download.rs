@@ -255,6 +255,24 @@ async fn damage_on_the_disk_between_two_runs_is_found() {
 }
 
 #[tokio::test]
+async fn a_part_shorter_than_its_journal_goes_on_from_its_end() {
+    let bytes = weights(SIZE, 1);
+    let (test_hub, folder) = (hub_with(&bytes), folder());
+    let mut downloader = Downloader::open(&test_hub, folder.path());
+    let id = stall_at_half(&test_hub, &mut downloader).await;
+    downloader.downloads.pause(&id).unwrap();
+    downloader.until(&id, |download| download.state == DownloadState::Paused).await;
+    test_hub.heal();
+    let part = folder.path().join(format!("{LANDED}.part"));
+    fs::OpenOptions::new().write(true).open(part).unwrap().set_len(1000).unwrap();
+    downloader.downloads.resume(&id).unwrap();
+    downloader.until(&id, |download| download.state == DownloadState::Running).await;
+    assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
+    assert_eq!(test_hub.fetches(FILE).last().unwrap().first_byte(), 1000);
+    assert_eq!(fs::read(folder.path().join(LANDED)).unwrap(), bytes);
+}
+
+#[tokio::test]
 async fn cancel_leaves_nothing_behind() {
     let (test_hub, folder) = (hub_with(&weights(SIZE, 1)), folder());
     let mut downloader = Downloader::open(&test_hub, folder.path());

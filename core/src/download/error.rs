@@ -101,7 +101,7 @@ impl Explain for DownloadError {
                 Failure::new(
                     ErrorCode::DiskFull,
                     Text::new(
-                        format!("not enough space in `{dir}`: {needed} are needed, {free} are free"),
+                        format!("not enough space in `{dir}`: {needed} are needed, {free} can be used"),
                         format!("`{dir}` 空间不足：需要 {needed}，可用 {free}"),
                     ),
                     Text::new(

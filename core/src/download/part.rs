@@ -45,7 +45,7 @@ impl PartFile {
     pub(super) fn open(
         disk: &dyn Disk,
         target: PathBuf,
-        record: Record,
+        mut record: Record,
         n: usize,
         progress: Arc<Progress>,
         go_on: &dyn Fn() -> bool,
@@ -54,6 +54,8 @@ impl PartFile {
         let mut io = disk.open_part(&part).map_err(FileError::at(FileAction::Write, &part))?;
         let on_disk = io.seek(SeekFrom::End(0)).map_err(FileError::at(FileAction::Read, &part))?;
         let kept = record.journal.files[n].synced_bytes.min(on_disk);
+        // Somebody else may have cut the file: the journal vouches for no more than is there.
+        record.journal.files[n].synced_bytes = kept;
         if on_disk > kept {
             io.set_len(kept).map_err(FileError::at(FileAction::Write, &part))?;
         }

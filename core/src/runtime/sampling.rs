@@ -48,16 +48,17 @@ pub fn merged(layers: &[&Sampling]) -> Sampling {
     }
 }
 
-/// The engine's settings, with defaults for what is still open and a random seed if none is given.
+/// The engine's settings, with defaults for what is still open or is no number, and a random seed if none is given.
 pub fn settings(sampling: &Sampling) -> SamplerSettings {
+    let finite = |value: Option<f32>, default: f32| value.filter(|value| value.is_finite()).unwrap_or(default);
     SamplerSettings {
-        temperature: sampling.temperature.unwrap_or(TEMPERATURE),
+        temperature: finite(sampling.temperature, TEMPERATURE).max(0.0),
         top_k: sampling.top_k.unwrap_or(TOP_K) as usize,
-        top_p: sampling.top_p.unwrap_or(TOP_P),
-        min_p: sampling.min_p.unwrap_or(MIN_P),
-        repeat_penalty: sampling.repeat_penalty.unwrap_or(NO_REPEAT_PENALTY),
-        presence_penalty: sampling.presence_penalty.unwrap_or_default(),
-        frequency_penalty: sampling.frequency_penalty.unwrap_or_default(),
+        top_p: finite(sampling.top_p, TOP_P),
+        min_p: finite(sampling.min_p, MIN_P),
+        repeat_penalty: finite(sampling.repeat_penalty, NO_REPEAT_PENALTY),
+        presence_penalty: finite(sampling.presence_penalty, 0.0),
+        frequency_penalty: finite(sampling.frequency_penalty, 0.0),
         seed: sampling.seed.map_or_else(random_seed, u64::from),
         ..SamplerSettings::default()
     }
