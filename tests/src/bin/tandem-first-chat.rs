@@ -76,12 +76,16 @@ mod linux {
         Ok(())
     }
 
-    /// Prints what has come since the last time. Where the page rewrote what stood there (markdown that became clear), a
-    /// new line begins.
+    /// Prints what has come since the last time. Where the page rewrote a line (markdown that became clear), that line is
+    /// printed again.
     fn print_more(printed: &mut String, text: &str) {
         let more = match text.strip_prefix(printed.as_str()) {
             Some(more) => more.to_owned(),
-            None => format!("\n{text}"),
+            None => {
+                let same = text.bytes().zip(printed.bytes()).take_while(|(now, before)| now == before).count();
+                let line = text.as_bytes()[..same].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                format!("\n{}", &text[line..])
+            }
         };
         // Nobody may be reading; the answer is asked for all the same.
         let _ = say_part(&more);
