@@ -26,7 +26,7 @@ pub(crate) struct Options {
 }
 
 /// What the headless run asks.
-const QUESTION: &str = "What is the capital of France?";
+const QUESTION: &str = "What is the capital of France? Answer in one sentence.";
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let headless = options.headless || !has_display();
