@@ -9,6 +9,7 @@ mod math;
 mod matmul;
 mod ops;
 mod pool;
+mod recurrent;
 mod rope;
 mod shared;
 #[cfg(test)]
@@ -23,6 +24,10 @@ pub(crate) use matmul::Product;
 pub use matmul::{Matrix, matmul, matmul_list};
 pub use ops::{add, rms_norm, rms_norm_in_place, silu_mul, softmax};
 pub use pool::Pool;
+pub use recurrent::{
+    CausalConv, ConvActivation, DeltaNet, GateOrder, GatedNorm, KeyHeads, MAX_TAPS, Scan, ScanArgs, causal_conv,
+    delta_net, delta_net_gates, gated_norm, scan, scan_steps,
+};
 pub use rope::{Rope, RopeKind, RopeOptions, RopeScaling};
 pub use topology::Topology;
 

@@ -75,7 +75,7 @@ pub fn softmax(cpu: &Cpu, x: &mut [f32], n_cols: usize) {
 }
 
 /// Calls `f(rows, index of their first element)` over parts of `x` of whole rows, on several threads if it is large.
-fn by_rows(cpu: &Cpu, x: &mut [f32], n_cols: usize, f: &(dyn Fn(&mut [f32], usize) + Sync)) {
+pub(super) fn by_rows(cpu: &Cpu, x: &mut [f32], n_cols: usize, f: &(dyn Fn(&mut [f32], usize) + Sync)) {
     assert!(n_cols > 0 && x.len().is_multiple_of(n_cols), "{} elements in rows of {n_cols}", x.len());
     let n_rows = x.len() / n_cols;
     let x = SharedSlice::new(x);
@@ -143,7 +143,7 @@ per_isa! {
 
 /// 1 / sqrt(mean(x^2) + eps).
 #[inline(always)]
-fn norm_scale(x: &[f32], eps: f32) -> f32 {
+pub(super) fn norm_scale(x: &[f32], eps: f32) -> f32 {
     1.0 / (sum_of(x, |v| v * v) / x.len() as f32 + eps).sqrt()
 }
 
