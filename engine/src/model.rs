@@ -10,7 +10,7 @@ use crate::arch::{self, Architecture, Loader};
 use crate::cpu::{Cpu, Isa};
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, ModelFacts};
-use crate::kv::{Cache, KvType};
+use crate::kv::{Cache, CacheOptions, KvType, KvTypes};
 use crate::ops::Ops;
 use crate::place::{Budget, Footprint, Placement};
 use crate::token::Tokenizer;
@@ -29,7 +29,7 @@ pub struct LoadOptions {
     /// Most tokens that a session holds.
     pub context_length: usize,
     /// How keys and values are stored.
-    pub kv_type: KvType,
+    pub kv_types: KvTypes,
     /// Most prompt tokens that are computed at once.
     pub n_batch: usize,
     /// What is read before the load counts as done.
@@ -54,7 +54,7 @@ impl LoadOptions {
             n_threads,
             isa: None,
             context_length,
-            kv_type: KvType::F16,
+            kv_types: KvTypes::both(KvType::F16),
             n_batch: 128,
             preload: Preload::Weights,
         })
@@ -89,7 +89,7 @@ impl Model {
             Some(_) => Some(Arc::new(Tokenizer::from_facts(facts)?)),
         };
         let sizes = architecture.sizes();
-        let kv_bytes = |layer| architecture.cache_shape(layer).n_bytes(options.context_length, options.kv_type);
+        let kv_bytes = |layer| architecture.cache_shape(layer).n_bytes(&options.cache());
         let footprint =
             Footprint { kv_bytes: (0..n_layers).map(kv_bytes).collect(), buffer_bytes: sizes.n_bytes(options.n_batch) };
         options.placement.check_budgets(&footprint, &options.budgets)?;
@@ -130,7 +130,7 @@ impl Model {
     pub(crate) fn allocate(&self) -> Result<(Cache, Buffers), EngineError> {
         let layers = self.options.placement.layers.iter().enumerate();
         let shapes: Vec<_> = layers.map(|(layer, place)| (self.architecture.cache_shape(layer), place.kv)).collect();
-        let cache = Cache::new(&shapes, self.options.context_length, self.options.kv_type)?;
+        let cache = Cache::new(&shapes, &self.options.cache())?;
         let ropes = self.architecture.ropes();
         let buffers = Buffers::new(self.options.placement.embed, &self.sizes, ropes, self.options.n_batch)?;
         Ok((cache, buffers))
@@ -190,6 +190,10 @@ impl LoadOptions {
         }
         let n_batch = self.n_batch.clamp(1, self.context_length);
         Ok(Self { n_batch, n_threads: self.n_threads.max(1), ..self.clone() })
+    }
+
+    fn cache(&self) -> CacheOptions {
+        CacheOptions { n_positions: self.context_length, n_batch: self.n_batch, types: self.kv_types }
     }
 }
 

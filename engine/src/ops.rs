@@ -15,12 +15,17 @@ pub struct Ops {
 
 /// The shape of an attention over a cache.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Attend {
+pub(crate) struct Attend<'a> {
+    /// Query heads; what else there is to say of shapes, and the window, the cache knows.
     pub(crate) n_heads: usize,
-    pub(crate) n_kv_heads: usize,
-    pub(crate) head_dim: usize,
+    /// Factor of the scores.
     pub(crate) scale: f32,
+    /// Position of the first token.
     pub(crate) first_pos: usize,
+    /// Scores become `cap * tanh(score / cap)`.
+    pub(crate) softcap: Option<f32>,
+    /// [n_heads] logits that only join the softmax's denominator.
+    pub(crate) sinks: Option<&'a Vector>,
 }
 
 impl Ops {
@@ -93,35 +98,41 @@ impl Ops {
         angles.table().apply(&self.cpu, x.elems_mut(), head_dim);
     }
 
-    /// Writes keys and values into a layer's cache from `first_pos` on.
-    pub(crate) fn store(&self, cache: &mut LayerCache, first_pos: usize, k: &Rows, v: &Rows) {
-        cache.k.store(first_pos, k.elems());
-        cache.v.store(first_pos, v.elems());
+    /// Writes keys and values into a layer's cache from `first_pos` on; no values if they lie inside the keys.
+    pub(crate) fn store(&self, cache: &mut LayerCache, first_pos: usize, k: &Rows, v: Option<&Rows>) {
+        cache.keys_values_mut().store(first_pos, k.elems(), v.map(Rows::elems));
     }
 
     /// Causal attention of queries over a layer's cache, which holds their own positions too.
     ///
-    /// q        [n_tokens, n_heads · head_dim]
-    /// y        [n_tokens, n_heads · head_dim]
+    /// q        [n_tokens, n_heads · key_dim]
+    /// cache    of this layer, or of another one
+    /// y        [n_tokens, n_heads · value_dim]
     pub(crate) fn attend(
         &self,
-        attend: &Attend,
+        attend: &Attend<'_>,
         scratch: &mut AttendScratch,
         q: &Rows,
         cache: &LayerCache,
         y: &mut Rows,
     ) {
-        let n_positions = attend.first_pos + q.n_rows();
+        let (cache, n_positions) = (cache.keys_values(), attend.first_pos + q.n_rows());
+        let shape = cache.shape();
         let args = AttentionArgs {
             q: q.elems(),
-            k: cache.k.first(n_positions),
-            v: cache.v.first(n_positions),
+            k: cache.keys(n_positions),
+            v: cache.values(n_positions),
             n_heads: attend.n_heads,
-            n_kv_heads: attend.n_kv_heads,
-            head_dim: attend.head_dim,
+            n_kv_heads: shape.n_kv_heads,
+            key_dim: shape.key_dim,
+            value_dim: shape.value_dim(),
             first_pos: attend.first_pos,
             scale: attend.scale,
-            options: AttentionOptions::default(),
+            options: AttentionOptions {
+                window: shape.window,
+                softcap: attend.softcap,
+                sinks: attend.sinks.map(Vector::elems),
+            },
         };
         cpu::attention(&self.cpu, scratch.partials(), &args, y.elems_mut());
     }

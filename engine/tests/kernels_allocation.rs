@@ -62,10 +62,11 @@ fn operations_allocate_nothing() {
         let args = AttentionArgs {
             q: &y[..n],
             k,
-            v,
+            v: Some(v),
             n_heads: 9,
             n_kv_heads: 3,
-            head_dim,
+            key_dim: head_dim,
+            value_dim: head_dim,
             first_pos: 1900,
             scale: 0.125,
             options: AttentionOptions::default(),

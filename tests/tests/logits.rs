@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tandem_engine::Flow;
 use tandem_engine::cpu::Isa;
 use tandem_engine::gguf::{MappedModel, ModelFacts, Writer};
-use tandem_engine::kv::KvType;
+use tandem_engine::kv::{KvType, KvTypes};
 use tandem_engine::model::{LoadOptions, Model};
 use tandem_engine::quant;
 use tandem_engine::session::Session;
@@ -130,7 +130,7 @@ fn rows(path: &Path, tokens: &[u32], isa: Isa, chunks: &[usize]) -> Vec<Vec<f32>
     let facts = ModelFacts::from_file(path).unwrap();
     let options = LoadOptions {
         isa: Some(isa),
-        kv_type: KvType::F32,
+        kv_types: KvTypes::both(KvType::F32),
         n_batch: tokens.len(),
         ..LoadOptions::all_cpu(&facts, 2, tokens.len()).unwrap()
     };

@@ -9,7 +9,7 @@ use tandem_core::error::{FileAction, FileError};
 use tandem_core::wire::Text;
 use tandem_engine::Flow;
 use tandem_engine::gguf::ModelFacts;
-use tandem_engine::kv::KvType;
+use tandem_engine::kv::{KvType, KvTypes};
 use tandem_engine::model::{LoadOptions, Model};
 use tandem_engine::session::Session;
 
@@ -80,13 +80,13 @@ fn open_session(args: &args::Logits, n_tokens: usize) -> anyhow::Result<Session>
     let facts = ModelFacts::from_file(&args.file).map_err(refused)?;
     let context_length = args.context_length.map_or(n_tokens.max(MIN_CONTEXT), |n| n.get());
     let n_threads = args.threads.map_or_else(open::n_threads, |n| n.get());
-    let kv_type = match args.kv_type {
+    let kv_types = KvTypes::both(match args.kv_type {
         Kv::F32 => KvType::F32,
         Kv::F16 => KvType::F16,
-    };
+    });
     let n_batch = args.chunks.iter().map(|n| n.get()).max().unwrap_or(BATCH);
     let options = LoadOptions::all_cpu(&facts, n_threads, context_length).map_err(refused)?;
-    let options = LoadOptions { isa: args.isa, kv_type, n_batch, ..options };
+    let options = LoadOptions { isa: args.isa, kv_types, n_batch, ..options };
     let model = Model::load(&args.file, &options, &mut |_| Flow::Continue).map_err(refused)?;
     Session::new(Arc::new(model)).map_err(refused)
 }

@@ -1,5 +1,5 @@
 //! A plan in the engine's terms.
-use tandem_engine::kv::KvType;
+use tandem_engine::kv::{KvType, KvTypes};
 use tandem_engine::model::{LoadOptions, Preload};
 use tandem_engine::place::{Budget, Device, Placement};
 
@@ -23,7 +23,7 @@ pub fn load_options(plan: &Plan) -> Result<LoadOptions, PlanRefusal> {
         n_threads: plan.n_threads as usize,
         isa: None,
         context_length: plan.context_length as usize,
-        kv_type,
+        kv_types: KvTypes::both(kv_type),
         n_batch: plan.n_batch as usize,
         // What finds no room would only push out what was read before it.
         preload: if ram.shortfall_bytes > 0 { Preload::Nothing } else { Preload::Weights },

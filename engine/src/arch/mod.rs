@@ -41,7 +41,7 @@ pub(crate) trait Architecture: fmt::Debug + Send + Sync {
     /// The rotary embeddings that its layers choose from, by index.
     fn ropes(&self) -> &[Rope];
 
-    /// What a layer keeps of each position.
+    /// What a layer keeps.
     fn cache_shape(&self, layer: usize) -> CacheShape;
 
     /// Tokens to activations: fills `x`.

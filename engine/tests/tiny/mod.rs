@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tandem_engine::gguf::Writer;
-use tandem_engine::kv::KvType;
+use tandem_engine::kv::{KvType, KvTypes};
 use tandem_engine::model::{LoadOptions, Preload};
 use tandem_engine::place::Placement;
 
@@ -101,7 +101,7 @@ impl Tiny {
             n_threads: 1,
             isa: None,
             context_length: 64,
-            kv_type: KvType::F32,
+            kv_types: KvTypes::both(KvType::F32),
             n_batch: 5,
             preload: Preload::Weights,
         }

@@ -193,13 +193,13 @@ fn a_plan_that_only_keeps_the_disk_busy_is_not_loaded() {
 
 #[test]
 fn a_plan_is_loaded_on_the_processor_as_it_says() {
-    use tandem_engine::{kv::KvType, model::Preload, place::Device};
+    use tandem_engine::{kv::KvType, kv::KvTypes, model::Preload, place::Device};
     let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
     let plan = free(&facts, &machine(Some(8.0), 32.0, 28.0));
     let options = load_options(&plan).unwrap();
     assert_eq!(options.placement.devices(), [Device::Cpu]);
     assert_eq!((options.placement.layers.len(), options.n_threads, options.context_length), (40, 6, 8192));
-    assert_eq!((options.kv_type, options.preload), (KvType::F16, Preload::Weights));
+    assert_eq!((options.kv_types, options.preload), (KvTypes::both(KvType::F16), Preload::Weights));
     assert_eq!(options.budgets[0].bytes, 28 * GIB);
     let short = free(&facts, &machine(None, 24.0, 18.0));
     assert_eq!(load_options(&short).unwrap().preload, Preload::Nothing);

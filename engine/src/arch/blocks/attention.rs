@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::{Loader, Part};
 use super::{Buffers, Sizes, Step};
 use crate::error::EngineError;
-use crate::kv::CacheShape;
+use crate::kv::{CacheShape, KvShape, Values};
 use crate::ops::Attend;
 use crate::tensor::{Vector, Weight};
 
@@ -110,12 +110,18 @@ impl Attention {
     }
 
     pub(crate) fn cache_shape(&self) -> CacheShape {
-        CacheShape { n_kv_heads: self.options.n_kv_heads, head_dim: self.options.head_dim }
+        let AttentionOptions { n_kv_heads, head_dim, .. } = self.options;
+        CacheShape::Attention(KvShape {
+            n_kv_heads,
+            key_dim: head_dim,
+            values: Values::Own { dim: head_dim },
+            window: None,
+        })
     }
 
     /// h -> out
     pub(crate) fn run(&self, layer: usize, step: &mut Step<'_>) {
-        let AttentionOptions { n_heads, n_kv_heads, head_dim, scale, rope, .. } = self.options;
+        let AttentionOptions { n_heads, head_dim, scale, rope, .. } = self.options;
         let (n_tokens, first_pos) = (step.n_tokens(), step.first_pos);
         let Buffers { h, input, angles, attend, q, k, v, heads, out, .. } = &mut *step.buffers;
         let ops = step.ops;
@@ -133,8 +139,8 @@ impl Attention {
         ops.rope(q, head_dim, &angles[rope]);
         ops.rope(k, head_dim, &angles[rope]);
         let cache = step.cache.layer(layer);
-        ops.store(cache, first_pos, k, v);
-        ops.attend(&Attend { n_heads, n_kv_heads, head_dim, scale, first_pos }, attend, q, cache, heads);
+        ops.store(cache, first_pos, k, Some(v));
+        ops.attend(&Attend { n_heads, scale, first_pos, softcap: None, sinks: None }, attend, q, cache, heads);
         ops.prepare(heads, input);
         ops.products([(&self.output, out)], input);
         ops.add_bias(out, self.output_bias.as_ref());

@@ -12,7 +12,7 @@ use super::shared::SharedSlice;
 use std::ops::Range;
 use tile::{MAX_ROWS, Target, attend};
 
-/// Keys or values of all positions.
+/// Keys or values: position p lies in row `p % n_rows`.
 #[derive(Clone, Copy)]
 pub enum KvSlice<'a> {
     /// Single precision.
@@ -21,24 +21,35 @@ pub enum KvSlice<'a> {
     F16(&'a [half::f16]),
 }
 
+impl KvSlice<'_> {
+    fn n_elems(&self) -> usize {
+        match self {
+            KvSlice::F32(elems) => elems.len(),
+            KvSlice::F16(elems) => elems.len(),
+        }
+    }
+}
+
 /// What attention computes.
 #[derive(Clone, Copy)]
 pub struct AttentionArgs<'a> {
-    /// [n_tokens, n_heads, head_dim] queries, positions first_pos..first_pos + n_tokens
+    /// [n_tokens, n_heads, key_dim] queries, positions first_pos..first_pos + n_tokens
     pub q: &'a [f32],
-    /// [>= first_pos + n_tokens, n_kv_heads, head_dim], those of the tokens included
+    /// [n_rows, n_kv_heads, key_dim]: all positions that the tokens see, themselves included
     pub k: KvSlice<'a>,
-    /// as `k`
-    pub v: KvSlice<'a>,
+    /// [n_rows, n_kv_heads, value_dim] as `k`; if `None`, the first `value_dim` channels of each key are the value
+    pub v: Option<KvSlice<'a>>,
     /// Query heads, a multiple of `n_kv_heads`: head h reads KV head h / (n_heads / n_kv_heads).
     pub n_heads: usize,
     /// KV heads.
     pub n_kv_heads: usize,
-    /// Channels of a head.
-    pub head_dim: usize,
+    /// Channels of a head of queries and keys.
+    pub key_dim: usize,
+    /// Channels of a head of values and outputs.
+    pub value_dim: usize,
     /// Position of the first token.
     pub first_pos: usize,
-    /// Factor of the scores, usually 1 / sqrt(head_dim).
+    /// Factor of the scores, usually 1 / sqrt(key_dim).
     pub scale: f32,
     /// What some models add.
     pub options: AttentionOptions<'a>,
@@ -57,7 +68,7 @@ pub struct AttentionOptions<'a> {
 
 /// Buffers of attention, allocated once.
 pub struct AttentionScratch {
-    /// [n_heads, MAX_SPLITS, head_dim + 2]: weighted values, their weight, the largest score
+    /// [n_heads, MAX_SPLITS, value_dim + 2]: weighted values, their weight, the largest score
     partial: Vec<f32>,
 }
 
@@ -67,17 +78,17 @@ const MIN_SPLIT: usize = 256;
 const MAX_SPLITS: usize = 32;
 
 impl AttentionScratch {
-    /// For models of at most so many heads and channels.
-    pub fn new(n_heads: usize, head_dim: usize) -> AttentionScratch {
-        AttentionScratch { partial: vec![0.0; n_heads * MAX_SPLITS * (head_dim + 2)] }
+    /// For models of at most so many heads and channels of a value.
+    pub fn new(n_heads: usize, value_dim: usize) -> AttentionScratch {
+        AttentionScratch { partial: vec![0.0; n_heads * MAX_SPLITS * (value_dim + 2)] }
     }
 }
 
 /// out = softmax(scale * q k^T, causal) v, head by head.
 ///
-/// out      [n_tokens, n_heads, head_dim] f32
+/// out      [n_tokens, n_heads, value_dim] f32
 /// Errors   none; panics if shapes do not fit
-/// Cost     O(n_tokens * n_positions * n_heads * head_dim), no allocation
+/// Cost     O(n_tokens * n_positions * n_heads * (key_dim + value_dim)), no allocation
 /// Source   Dao et al. 2022 (online softmax in tiles); Dao et al. 2023 (split positions)
 pub fn attention(cpu: &Cpu, scratch: &mut AttentionScratch, args: &AttentionArgs<'_>, out: &mut [f32]) {
     let shape = Shape::new(args, out.len());
@@ -95,20 +106,21 @@ pub fn attention(cpu: &Cpu, scratch: &mut AttentionScratch, args: &AttentionArgs
         return;
     }
     let partial = SharedSlice::new(&mut scratch.partial);
-    let n_positions = args.first_pos + 1;
+    let seen = shape.seen(0);
+    let cut = |split: usize| seen.start + seen.len() * split / n_splits;
     cpu.pool.run(shape.n_tiles() * n_splits, &|i| {
         let split = i % n_splits;
-        let tile = shape.tile(i / n_splits, n_positions * split / n_splits..n_positions * (split + 1) / n_splits);
+        let tile = shape.tile(i / n_splits, cut(split)..cut(split + 1));
         // SAFETY: tiles are disjoint in heads, splits in their parts of the scratch.
         unsafe { attend(cpu.isa(), args, &shape, &tile, Target::Partial { partial: &partial, split }) };
     });
     for head in 0..args.n_heads {
         // SAFETY: the tasks are done; nobody else holds a part.
         let (partial, out) = unsafe {
-            let size = args.head_dim + 2;
+            let size = args.value_dim + 2;
             (
                 partial.part(head * MAX_SPLITS * size..(head * MAX_SPLITS + n_splits) * size),
-                out.part(head * args.head_dim..(head + 1) * args.head_dim),
+                out.part(head * args.value_dim..(head + 1) * args.value_dim),
             )
         };
         merge(partial, args.options.sinks.map(|s| s[head]), out);
@@ -143,7 +155,10 @@ struct Shape {
     /// Tokens of a tile.
     tile_tokens: usize,
     n_kv_heads: usize,
-    n_positions: usize,
+    first_pos: usize,
+    window: usize,
+    /// Rows of K and V.
+    n_rows: usize,
 }
 
 /// Some tokens times some heads that share a KV head, over a range of positions.
@@ -156,20 +171,22 @@ struct Tile {
 
 impl Shape {
     fn new(args: &AttentionArgs<'_>, n_out: usize) -> Shape {
-        let (row, kv_row) = (args.n_heads * args.head_dim, args.n_kv_heads * args.head_dim);
-        assert!(row > 0 && kv_row > 0 && args.n_heads.is_multiple_of(args.n_kv_heads), "heads");
-        let n_tokens = args.q.len() / row;
-        assert!(args.q.len() == n_tokens * row && n_out == args.q.len(), "queries and outputs");
-        let n_positions = args.first_pos + n_tokens;
-        for kv in [args.k, args.v] {
-            let len = match kv {
-                KvSlice::F32(s) => s.len(),
-                KvSlice::F16(s) => s.len(),
-            };
-            assert!(len >= n_positions * kv_row, "{len} cached elements for {n_positions} positions of {kv_row}");
-        }
-        assert!(args.options.sinks.is_none_or(|s| s.len() == args.n_heads), "sinks");
+        let (q_row, out_row) = (args.n_heads * args.key_dim, args.n_heads * args.value_dim);
+        assert!(q_row > 0 && out_row > 0 && args.n_kv_heads > 0, "nothing to attend");
+        assert!(args.n_heads.is_multiple_of(args.n_kv_heads), "heads");
+        let n_tokens = args.q.len() / q_row;
+        assert!(args.q.len() == n_tokens * q_row && n_out == n_tokens * out_row, "queries and outputs");
         assert!(args.options.window != Some(0), "an empty window");
+        assert!(args.options.sinks.is_none_or(|s| s.len() == args.n_heads), "sinks");
+        let n_rows = args.k.n_elems() / (args.n_kv_heads * args.key_dim);
+        assert!(args.k.n_elems() == n_rows * args.n_kv_heads * args.key_dim, "keys");
+        match args.v {
+            Some(v) => assert!(v.n_elems() == n_rows * args.n_kv_heads * args.value_dim, "values"),
+            None => assert!(args.value_dim <= args.key_dim, "values inside the keys"),
+        }
+        let window = args.options.window.unwrap_or(usize::MAX);
+        let n_seen = (args.first_pos + n_tokens).min(window.saturating_add(n_tokens.saturating_sub(1)));
+        assert!(n_rows >= n_seen, "{n_rows} cached rows for {n_seen} positions");
         let group = args.n_heads / args.n_kv_heads;
         let tile_heads = group.min(MAX_ROWS);
         Shape {
@@ -179,8 +196,16 @@ impl Shape {
             n_head_tiles: group.div_ceil(tile_heads),
             tile_tokens: MAX_ROWS / tile_heads,
             n_kv_heads: args.n_kv_heads,
-            n_positions,
+            first_pos: args.first_pos,
+            window,
+            n_rows,
         }
+    }
+
+    /// Positions that a token sees.
+    fn seen(&self, token: usize) -> Range<usize> {
+        let end = self.first_pos + token + 1;
+        end.saturating_sub(self.window)..end
     }
 
     fn n_tiles(&self) -> usize {
@@ -209,6 +234,6 @@ impl Shape {
             return 1;
         }
         let wanted = (2 * n_threads).div_ceil(self.n_tiles());
-        wanted.min(self.n_positions / MIN_SPLIT).clamp(1, MAX_SPLITS)
+        wanted.min(self.seen(0).len() / MIN_SPLIT).clamp(1, MAX_SPLITS)
     }
 }

@@ -7,15 +7,32 @@ struct Case {
     n_tokens: usize,
     n_heads: usize,
     n_kv_heads: usize,
-    head_dim: usize,
+    key_dim: usize,
+    value_dim: usize,
     first_pos: usize,
     window: Option<usize>,
     softcap: Option<f32>,
     has_sinks: bool,
+    /// Rows of the cache, if it is a ring.
+    n_rows: Option<usize>,
+    /// The values are the first channels of the keys.
+    is_in_keys: bool,
 }
 
 const fn case(n_tokens: usize, n_heads: usize, n_kv_heads: usize, head_dim: usize, first_pos: usize) -> Case {
-    Case { n_tokens, n_heads, n_kv_heads, head_dim, first_pos, window: None, softcap: None, has_sinks: false }
+    Case {
+        n_tokens,
+        n_heads,
+        n_kv_heads,
+        key_dim: head_dim,
+        value_dim: head_dim,
+        first_pos,
+        window: None,
+        softcap: None,
+        has_sinks: false,
+        n_rows: None,
+        is_in_keys: false,
+    }
 }
 
 const CASES: &[Case] = &[
@@ -34,6 +51,13 @@ const CASES: &[Case] = &[
     Case { window: Some(300), has_sinks: true, ..case(1, 4, 1, 32, 900) },
     Case { softcap: Some(2.0), ..case(7, 4, 2, 32, 40) },
     Case { has_sinks: true, ..case(12, 6, 2, 48, 20) },
+    Case { value_dim: 24, ..case(9, 6, 2, 40, 50) },
+    Case { value_dim: 64, ..case(1, 6, 2, 32, 900) },
+    Case { value_dim: 64, is_in_keys: true, ..case(5, 20, 1, 72, 33) },
+    Case { value_dim: 32, is_in_keys: true, ..case(1, 20, 1, 40, 700) },
+    Case { window: Some(40), n_rows: Some(64), ..case(25, 4, 2, 16, 200) },
+    Case { window: Some(40), n_rows: Some(96), ..case(25, 4, 2, 16, 60) },
+    Case { window: Some(600), n_rows: Some(601), ..case(1, 4, 2, 16, 5000) },
 ];
 
 /// Positions behind the last token that hold garbage, as a cache has.
@@ -43,52 +67,71 @@ fn wave(n: usize, step: f32) -> Vec<f32> {
     (0..n).map(|i| (i as f32 * step).sin() * 2.0).collect()
 }
 
-/// Cached K or V: every value exact in half precision, NaN behind the last position.
-fn cache(c: &Case, step: f32) -> Vec<f16> {
-    let row = c.n_kv_heads * c.head_dim;
-    let mut kv: Vec<f16> = wave((c.first_pos + c.n_tokens) * row, step).into_iter().map(f16::from_f32).collect();
-    kv.extend(std::iter::repeat_n(f16::NAN, N_BEHIND * row));
-    kv
+/// K or V of every position, each value exact in half precision.
+fn positions(c: &Case, dim: usize, step: f32) -> Vec<f16> {
+    let n = (c.first_pos + c.n_tokens) * c.n_kv_heads * dim;
+    wave(n, step).into_iter().map(f16::from_f32).collect()
 }
 
+/// The same as a cache holds them: NaN in rows that hold no position, or one that the ring has given up.
+fn cache(c: &Case, positions: &[f16], dim: usize) -> Vec<f16> {
+    let n_positions = c.first_pos + c.n_tokens;
+    let n_rows = c.n_rows.unwrap_or(n_positions + N_BEHIND);
+    let width = c.n_kv_heads * dim;
+    let mut rows = vec![f16::NAN; n_rows * width];
+    for (p, position) in positions.chunks_exact(width).enumerate().skip(n_positions.saturating_sub(n_rows)) {
+        rows[p % n_rows * width..][..width].copy_from_slice(position);
+    }
+    rows
+}
+
+fn widened(elems: &[f16]) -> Vec<f32> {
+    elems.iter().map(|v| v.to_f32()).collect()
+}
+
+/// The definition.
+///
+/// k        [n_positions, n_kv_heads, key_dim]
+/// v        [n_positions, n_kv_heads, value_dim]
 fn reference(c: &Case, q: &[f32], k: &[f16], v: &[f16], scale: f32, sinks: &[f32]) -> Vec<f64> {
-    let (dim, kv_row) = (c.head_dim, c.n_kv_heads * c.head_dim);
     let mut out = Vec::new();
-    for (i, q) in q.chunks_exact(dim).enumerate() {
+    for (i, q) in q.chunks_exact(c.key_dim).enumerate() {
         let (token, head) = (i / c.n_heads, i % c.n_heads);
-        let kv = head / (c.n_heads / c.n_kv_heads) * dim;
+        let kv_head = head / (c.n_heads / c.n_kv_heads);
+        let of = |kv: &[f16], p: usize, dim: usize, d: usize| kv[(p * c.n_kv_heads + kv_head) * dim + d].to_f64();
         let end = c.first_pos + token + 1;
         let seen = end.saturating_sub(c.window.unwrap_or(end))..end;
-        let weights: Vec<f64> = seen
-            .clone()
-            .map(|p| {
-                let k = &k[p * kv_row + kv..][..dim];
-                let score = q.iter().zip(k).map(|(a, b)| f64::from(*a) * b.to_f64()).sum::<f64>() * f64::from(scale);
-                c.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()).exp()
-            })
-            .collect();
+        let weight = |p: usize| {
+            let products = q.iter().enumerate().map(|(d, q)| f64::from(*q) * of(k, p, c.key_dim, d));
+            let score = products.sum::<f64>() * f64::from(scale);
+            c.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()).exp()
+        };
+        let weights: Vec<f64> = seen.clone().map(weight).collect();
         let sink = if c.has_sinks { f64::from(sinks[head]).exp() } else { 0.0 };
         let sum = weights.iter().sum::<f64>() + sink;
-        out.extend(
-            (0..dim).map(|d| {
-                seen.clone().zip(&weights).map(|(p, w)| v[p * kv_row + kv + d].to_f64() * w).sum::<f64>() / sum
-            }),
-        );
+        let mean = |d| seen.clone().zip(&weights).map(|(p, w)| of(v, p, c.value_dim, d) * w).sum::<f64>() / sum;
+        out.extend((0..c.value_dim).map(mean));
     }
     out
+}
+
+/// The first channels of every key.
+fn values_in(c: &Case, k: &[f16]) -> Vec<f16> {
+    k.chunks_exact(c.key_dim).flat_map(|key| &key[..c.value_dim]).copied().collect()
 }
 
 #[test]
 fn attention_equals_its_definition() {
     for (i, c) in CASES.iter().enumerate() {
-        let q = wave(c.n_tokens * c.n_heads * c.head_dim, 0.77);
-        let (k, v) = (cache(c, 0.013), cache(c, 0.31));
-        let (k32, v32): (Vec<f32>, Vec<f32>) =
-            (k.iter().map(|v| v.to_f32()).collect(), v.iter().map(|v| v.to_f32()).collect());
+        let q = wave(c.n_tokens * c.n_heads * c.key_dim, 0.77);
+        let k = positions(c, c.key_dim, 0.013);
+        let v = if c.is_in_keys { values_in(c, &k) } else { positions(c, c.value_dim, 0.31) };
         let sinks = wave(c.n_heads, 1.0);
-        let scale = 1.0 / (c.head_dim as f32).sqrt();
+        let scale = 1.0 / (c.key_dim as f32).sqrt();
         let want = reference(c, &q, &k, &v, scale, &sinks);
-        let mut scratch = AttentionScratch::new(c.n_heads, c.head_dim);
+        let (k, v) = (cache(c, &k, c.key_dim), cache(c, &v, c.value_dim));
+        let (k32, v32) = (widened(&k), widened(&v));
+        let mut scratch = AttentionScratch::new(c.n_heads, c.value_dim);
         for isa in Isa::present() {
             for n_threads in [1, 4] {
                 let cpu = Cpu::new(isa, n_threads).unwrap();
@@ -101,10 +144,11 @@ fn attention_equals_its_definition() {
                     let args = AttentionArgs {
                         q: &q,
                         k,
-                        v,
+                        v: (!c.is_in_keys).then_some(v),
                         n_heads: c.n_heads,
                         n_kv_heads: c.n_kv_heads,
-                        head_dim: c.head_dim,
+                        key_dim: c.key_dim,
+                        value_dim: c.value_dim,
                         first_pos: c.first_pos,
                         scale,
                         options: AttentionOptions {
@@ -113,7 +157,7 @@ fn attention_equals_its_definition() {
                             sinks: c.has_sinks.then_some(&sinks),
                         },
                     };
-                    let mut out = vec![f32::NAN; q.len()];
+                    let mut out = vec![f32::NAN; want.len()];
                     attention(&cpu, &mut scratch, &args, &mut out);
                     for (j, (got, want)) in out.iter().zip(&want).enumerate() {
                         // values are below 2; scores of up to 64 terms lose 1e-5 at most
@@ -129,19 +173,21 @@ fn attention_equals_its_definition() {
 #[test]
 fn chunks_give_what_the_whole_gives() {
     let c = case(61, 9, 3, 64, 0);
-    let row = c.n_heads * c.head_dim;
-    let (q, k, v) = (wave(c.n_tokens * row, 0.77), cache(&c, 0.013), cache(&c, 0.31));
+    let row = c.n_heads * c.key_dim;
+    let [k, v] = [0.013, 0.31].map(|step| cache(&c, &positions(&c, c.key_dim, step), c.key_dim));
+    let q = wave(c.n_tokens * row, 0.77);
     let cpu = Cpu::new(Isa::best(), 2).unwrap();
-    let mut scratch = AttentionScratch::new(c.n_heads, c.head_dim);
+    let mut scratch = AttentionScratch::new(c.n_heads, c.value_dim);
     let mut run = |tokens: Range<usize>| {
         let mut out = vec![f32::NAN; tokens.len() * row];
         let args = AttentionArgs {
             q: &q[tokens.start * row..tokens.end * row],
             k: KvSlice::F16(&k),
-            v: KvSlice::F16(&v),
+            v: Some(KvSlice::F16(&v)),
             n_heads: c.n_heads,
             n_kv_heads: c.n_kv_heads,
-            head_dim: c.head_dim,
+            key_dim: c.key_dim,
+            value_dim: c.value_dim,
             first_pos: tokens.start,
             scale: 0.125,
             options: AttentionOptions::default(),

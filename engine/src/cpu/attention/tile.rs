@@ -1,9 +1,9 @@
-//! One tile of attention: the kernels, over ISA and over the types of K and V.
+//! One tile of attention: the kernels, once per ISA. The types of K and of V are looked at once per block of positions.
 #![expect(unsafe_op_in_unsafe_fn, reason = "the contract of every unsafe fn here is that of `attend`")]
 #![expect(clippy::needless_range_loop, reason = "kernels walk several register arrays in lock step")]
 
 use super::{AttentionArgs, KvSlice, MAX_SPLITS, Shape, Tile};
-use crate::cpu::isa::{Isa, LANES, Vector, per_isa};
+use crate::cpu::isa::{LANES, Vector, per_isa};
 use crate::cpu::math::exp;
 use crate::cpu::ops::sum_of;
 use crate::cpu::shared::SharedSlice;
@@ -20,85 +20,57 @@ const SHARE: usize = 4;
 /// Where a tile's results go.
 #[derive(Clone, Copy)]
 pub(super) enum Target<'a> {
-    /// [n_tokens, n_heads, head_dim], finished.
+    /// [n_tokens, n_heads, value_dim], finished.
     Out(&'a SharedSlice<'a, f32>),
-    /// [n_heads, MAX_SPLITS, head_dim + 2], to be merged.
+    /// [n_heads, MAX_SPLITS, value_dim + 2], to be merged.
     Partial { partial: &'a SharedSlice<'a, f32>, split: usize },
-}
-
-/// Picks the kernel for the types of K and V.
-///
-/// # Safety
-/// The CPU has `isa`; `args` passed `Shape::new`; nobody else writes the tile's part of the target.
-pub(super) unsafe fn attend(isa: Isa, args: &AttentionArgs<'_>, shape: &Shape, tile: &Tile, target: Target<'_>) {
-    // SAFETY: the caller's contract; the pointers are those of slices whose length `Shape::new` checked.
-    unsafe {
-        match (args.k, args.v) {
-            (KvSlice::F32(k), KvSlice::F32(v)) => {
-                tile_product::<F32, F32>(isa, args, shape, tile, k.as_ptr().cast(), v.as_ptr().cast(), target);
-            }
-            (KvSlice::F32(k), KvSlice::F16(v)) => {
-                tile_product::<F32, F16>(isa, args, shape, tile, k.as_ptr().cast(), v.as_ptr().cast(), target);
-            }
-            (KvSlice::F16(k), KvSlice::F32(v)) => {
-                tile_product::<F16, F32>(isa, args, shape, tile, k.as_ptr().cast(), v.as_ptr().cast(), target);
-            }
-            (KvSlice::F16(k), KvSlice::F16(v)) => {
-                tile_product::<F16, F16>(isa, args, shape, tile, k.as_ptr().cast(), v.as_ptr().cast(), target);
-            }
-        }
-    }
 }
 
 per_isa! {
     /// One tile: scores of a block of positions, online softmax, weighted values, block after block.
-    unsafe fn tile_product<V, K: Element, W: Element>(
-        args: &AttentionArgs<'_>,
-        shape: &Shape,
-        tile: &Tile,
-        k: *const u8,
-        v: *const u8,
-        target: Target<'_>,
-    ) {
-        let (dim, n_heads) = (args.head_dim, tile.heads.len());
+    ///
+    /// `args` passed `Shape::new`; nobody else writes the tile's part of the target.
+    pub(super) unsafe fn attend<V>(args: &AttentionArgs<'_>, shape: &Shape, tile: &Tile, target: Target<'_>) {
+        let n_heads = tile.heads.len();
         let n_rows = tile.tokens.len() * n_heads;
-        let k = Cache { at: k.add(tile.kv_head * dim * K::BYTES), stride: shape.n_kv_heads * dim * K::BYTES };
-        let v = Cache { at: v.add(tile.kv_head * dim * W::BYTES), stride: shape.n_kv_heads * dim * W::BYTES };
+        let k = Cache::new(args.k, args.key_dim, shape.n_kv_heads, tile.kv_head);
+        let v = args.v.map_or(k, |v| Cache::new(v, args.value_dim, shape.n_kv_heads, tile.kv_head));
         let mut rows = Rows::new(args, tile, target);
         let mut weights = [[0f32; BLOCK]; MAX_ROWS];
         // what the first token sees ends first, what the last one sees begins last
-        let window = args.options.window.unwrap_or(usize::MAX);
-        let begin_of = |token: usize| (args.first_pos + token + 1).saturating_sub(window);
-        let end_of = |token: usize| args.first_pos + token + 1;
-        let begin = tile.positions.start.max(begin_of(tile.tokens.start));
-        let end = tile.positions.end.min(end_of(tile.tokens.end - 1));
+        let (first, last) = (shape.seen(tile.tokens.start), shape.seen(tile.tokens.end - 1));
+        let begin = tile.positions.start.max(first.start);
+        let end = tile.positions.end.min(last.end);
         let mut p = begin;
         while p < end {
-            let block = p..(p + BLOCK).min(end);
+            // a block ends where the rows begin anew
+            let turn = p / shape.n_rows * shape.n_rows;
+            let block = p..(p + BLOCK).min(end).min(turn + shape.n_rows);
             p = block.end;
-            let all_see_all = block.end <= end_of(tile.tokens.start) && block.start >= begin_of(tile.tokens.end - 1);
+            let all_see_all = block.end <= first.end && block.start >= last.start;
             let mut r = 0;
             while r < n_rows {
-                let token = tile.tokens.start + r / n_heads;
                 // rows that see different positions go one by one
                 let (n, seen) = if all_see_all {
                     (if n_rows - r >= SHARE { SHARE } else { 1 }, block.clone())
                 } else {
-                    (1, block.start.max(begin_of(token))..block.end.min(end_of(token)))
+                    let seen = shape.seen(tile.tokens.start + r / n_heads);
+                    (1, block.start.max(seen.start)..block.end.min(seen.end))
                 };
                 if !seen.is_empty() {
+                    let seen = seen.start - turn..seen.end - turn;
                     if n == SHARE {
-                        scores::<K, V, SHARE>(&rows, r, k, &seen, dim, &mut weights);
+                        scores::<V, SHARE>(&rows, r, &k, &seen, args.key_dim, &mut weights);
                     } else {
-                        scores::<K, V, 1>(&rows, r, k, &seen, dim, &mut weights);
+                        scores::<V, 1>(&rows, r, &k, &seen, args.key_dim, &mut weights);
                     }
                     for r in r..r + n {
-                        rows.soften::<V>(r, &mut weights[r][..seen.len()], args.scale, args.options.softcap, dim);
+                        rows.soften(r, &mut weights[r][..seen.len()], args);
                     }
                     if n == SHARE {
-                        values::<W, V, SHARE>(&rows, r, v, &seen, dim, &weights);
+                        values::<V, SHARE>(&rows, r, &v, &seen, args.value_dim, &weights);
                     } else {
-                        values::<W, V, 1>(&rows, r, v, &seen, dim, &weights);
+                        values::<V, 1>(&rows, r, &v, &seen, args.value_dim, &weights);
                     }
                 }
                 r += n;
@@ -108,17 +80,37 @@ per_isa! {
     }
 }
 
-/// K or V of one head: position p lies at `at + p * stride`.
+/// K or V of one head: row p lies at `at + p * stride`.
 #[derive(Clone, Copy)]
 struct Cache {
+    elems: Elems,
     at: *const u8,
     stride: usize,
+}
+
+/// How the elements of a cache are stored.
+#[derive(Clone, Copy)]
+enum Elems {
+    F32,
+    F16,
+}
+
+impl Cache {
+    /// Head `head` of `n_heads` of `dim` channels each.
+    #[inline(always)]
+    unsafe fn new(kv: KvSlice<'_>, dim: usize, n_heads: usize, head: usize) -> Cache {
+        let (elems, at, bytes) = match kv {
+            KvSlice::F32(elems) => (Elems::F32, elems.as_ptr().cast::<u8>(), dim * F32::BYTES),
+            KvSlice::F16(elems) => (Elems::F16, elems.as_ptr().cast(), dim * F16::BYTES),
+        };
+        Cache { elems, at: at.add(head * bytes), stride: n_heads * bytes }
+    }
 }
 
 /// The rows of a tile: query, weighted values so far, their weight, largest score.
 struct Rows {
     q: [*const f32; MAX_ROWS],
-    /// [head_dim] each, in `out` or in the scratch
+    /// [value_dim] each, in `out` or in the scratch
     acc: [*mut f32; MAX_ROWS],
     weight: [f32; MAX_ROWS],
     max: [f32; MAX_ROWS],
@@ -127,7 +119,7 @@ struct Rows {
 impl Rows {
     #[inline(always)]
     unsafe fn new(args: &AttentionArgs<'_>, tile: &Tile, target: Target<'_>) -> Rows {
-        let (dim, n_heads) = (args.head_dim, tile.heads.len());
+        let (dim, n_heads) = (args.value_dim, tile.heads.len());
         let mut rows = Rows {
             q: [std::ptr::null(); MAX_ROWS],
             acc: [std::ptr::null_mut(); MAX_ROWS],
@@ -136,13 +128,13 @@ impl Rows {
         };
         for r in 0..tile.tokens.len() * n_heads {
             let (token, head) = (tile.tokens.start + r / n_heads, tile.heads.start + r % n_heads);
-            let at = (token * args.n_heads + head) * dim;
-            rows.q[r] = args.q[at..at + dim].as_ptr();
+            let row = token * args.n_heads + head;
+            rows.q[r] = args.q[row * args.key_dim..(row + 1) * args.key_dim].as_ptr();
             let acc = match target {
-                Target::Out(out) => out.ptr(at),
+                Target::Out(out) => out.ptr(row * dim),
                 Target::Partial { partial, split } => partial.ptr((head * MAX_SPLITS + split) * (dim + 2)),
             };
-            // SAFETY: the row's part of the target is at least head_dim long and belongs to this tile.
+            // SAFETY: the row's part of the target is at least value_dim long and belongs to this tile.
             unsafe { std::slice::from_raw_parts_mut(acc, dim) }.fill(0.0);
             rows.acc[r] = acc;
         }
@@ -151,11 +143,11 @@ impl Rows {
 
     /// Scores to weights relative to the largest score so far; what was summed before shrinks where that rose.
     #[inline(always)]
-    unsafe fn soften<V: Vector>(&mut self, r: usize, scores: &mut [f32], scale: f32, softcap: Option<f32>, dim: usize) {
+    unsafe fn soften(&mut self, r: usize, scores: &mut [f32], args: &AttentionArgs<'_>) {
         let mut max = self.max[r];
         for s in scores.iter_mut() {
-            *s *= scale;
-            if let Some(cap) = softcap {
+            *s *= args.scale;
+            if let Some(cap) = args.options.softcap {
                 *s = cap * (*s / cap).tanh();
             }
             max = if *s > max { *s } else { max };
@@ -168,7 +160,7 @@ impl Rows {
         self.max[r] = max;
         if shrink != 1.0 {
             // SAFETY: the row's accumulator, see `new`.
-            for v in unsafe { std::slice::from_raw_parts_mut(self.acc[r], dim) } {
+            for v in unsafe { std::slice::from_raw_parts_mut(self.acc[r], args.value_dim) } {
                 *v *= shrink;
             }
         }
@@ -177,7 +169,7 @@ impl Rows {
     /// Divides by the weights, or leaves weight and largest score for `merge`.
     #[inline(always)]
     unsafe fn finish(&self, args: &AttentionArgs<'_>, tile: &Tile, target: Target<'_>) {
-        let (dim, n_heads) = (args.head_dim, tile.heads.len());
+        let (dim, n_heads) = (args.value_dim, tile.heads.len());
         for r in 0..tile.tokens.len() * n_heads {
             // SAFETY: the row's part of the target, see `new`; a partial one has two more elements.
             unsafe {
@@ -202,12 +194,27 @@ impl Rows {
 /// weights[r][i] = q[r] . k[seen.start + i] for N rows from `r` on.
 ///
 /// # Safety
-/// The CPU has the ISA; the rows have queries of `dim`; `k` holds the positions.
+/// The CPU has the ISA; the rows have queries of `dim`; `k` holds the rows seen.
 #[inline(always)]
-unsafe fn scores<K: Element, V: Vector, const N: usize>(
+unsafe fn scores<V: Vector, const N: usize>(
     rows: &Rows,
     r: usize,
-    k: Cache,
+    k: &Cache,
+    seen: &Range<usize>,
+    dim: usize,
+    weights: &mut [[f32; BLOCK]; MAX_ROWS],
+) {
+    match k.elems {
+        Elems::F32 => scores_of::<F32, V, N>(rows, r, k, seen, dim, weights),
+        Elems::F16 => scores_of::<F16, V, N>(rows, r, k, seen, dim, weights),
+    }
+}
+
+#[inline(always)]
+unsafe fn scores_of<K: Element, V: Vector, const N: usize>(
+    rows: &Rows,
+    r: usize,
+    k: &Cache,
     seen: &Range<usize>,
     dim: usize,
     weights: &mut [[f32; BLOCK]; MAX_ROWS],
@@ -240,12 +247,27 @@ unsafe fn scores<K: Element, V: Vector, const N: usize>(
 /// acc[r] += sum_i weights[r][i] v[seen.start + i] for N rows from `r` on.
 ///
 /// # Safety
-/// The CPU has the ISA; the rows have accumulators of `dim`; `v` holds the positions.
+/// The CPU has the ISA; the rows have accumulators of `dim`; `v` holds the rows seen.
 #[inline(always)]
-unsafe fn values<W: Element, V: Vector, const N: usize>(
+unsafe fn values<V: Vector, const N: usize>(
     rows: &Rows,
     r: usize,
-    v: Cache,
+    v: &Cache,
+    seen: &Range<usize>,
+    dim: usize,
+    weights: &[[f32; BLOCK]; MAX_ROWS],
+) {
+    match v.elems {
+        Elems::F32 => values_of::<F32, V, N>(rows, r, v, seen, dim, weights),
+        Elems::F16 => values_of::<F16, V, N>(rows, r, v, seen, dim, weights),
+    }
+}
+
+#[inline(always)]
+unsafe fn values_of<W: Element, V: Vector, const N: usize>(
+    rows: &Rows,
+    r: usize,
+    v: &Cache,
     seen: &Range<usize>,
     dim: usize,
     weights: &[[f32; BLOCK]; MAX_ROWS],
