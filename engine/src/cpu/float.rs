@@ -3,11 +3,9 @@
 #![expect(clippy::needless_range_loop, reason = "kernels walk several register arrays in lock step")]
 
 use super::isa::{LANES, Vector, per_isa};
-use super::matmul::{COLUMN_BLOCK, Job, PREFETCH, far_row};
+use super::matmul::{COLUMN_BLOCK, Job, PREFETCH, STREAMS, far_rows};
 use crate::quant::Element;
 
-/// Rows read at once for one column, each from its own stretch of memory.
-const STREAMS: usize = 4;
 /// Columns per load of weights for many columns.
 const COLUMNS: usize = 2;
 /// Rows per load of a column for many columns.
@@ -27,20 +25,15 @@ per_isa! {
 #[inline(always)]
 unsafe fn one_column<E: Element, V: Vector>(job: &Job<'_>) {
     let x = [job.floats.as_ptr()];
-    let n_groups = job.n_rows / STREAMS;
-    for g in 0..n_groups {
+    for rows in far_rows(job.n_rows) {
         let mut w = [job.w.as_ptr(); STREAMS];
         for r in 0..STREAMS {
-            w[r] = w[r].add(far_row(g, r, n_groups) * job.row_bytes);
+            w[r] = w[r].add(rows[r] * job.row_bytes);
         }
         let t = tile::<E, V, STREAMS, 1>(w, x, job.n_cols);
         for r in 0..STREAMS {
-            *job.y.add(far_row(g, r, n_groups)) = t[r][0];
+            *job.y.add(rows[r]) = t[r][0];
         }
-    }
-    for r in n_groups * STREAMS..job.n_rows {
-        let t = tile::<E, V, 1, 1>([job.w.as_ptr().add(r * job.row_bytes)], x, job.n_cols);
-        *job.y.add(r) = t[0][0];
     }
 }
 

@@ -1,17 +1,16 @@
 //! The product of quantised weights, written once over format and ISA.
 //!
 //! Two forms. Float: each dot product of 16 weights is scaled in f32; every format. Integer: scales multiply as integers
-//! and 256 weights are converted once; formats whose scales are `d * small integer`, where the ISA prefers it.
+//! and 256 weights are converted once; formats whose scales are `d * small integer`, where the ISA prefers it. The scalar
+//! ISA has neither: it multiplies decoded weights, and is the norm of the others.
 #![expect(unsafe_op_in_unsafe_fn, reason = "the contract of every unsafe fn here is that of `product`")]
 #![expect(clippy::needless_range_loop, reason = "kernels walk several register arrays in lock step")]
 
 use super::activations::Span;
-use super::isa::{Vector, per_isa};
-use super::matmul::{COLUMN_BLOCK, Job, PREFETCH, far_row};
+use super::isa::{LANES, Quants, per_isa};
+use super::matmul::{COLUMN_BLOCK, Job, PREFETCH, STREAMS, far_rows};
 use crate::quant::{Codec, SPAN};
 
-/// Rows read at once for one column, each from its own stretch of memory.
-const STREAMS: usize = 4;
 /// Columns per unpack for many columns.
 const COLUMNS: usize = 4;
 
@@ -19,37 +18,66 @@ per_isa! {
     /// All rows and columns of a job.
     ///
     /// Lengths were checked by `Job::new`: weights hold n_rows whole rows of n_cols weights, every column n_spans spans.
-    pub(crate) unsafe fn product<V, C: Codec>(job: &Job<'_>) {
+    pub(crate) unsafe fn product<V: Quants, C: Codec>(job: &Job<'_>) {
         if job.n_tokens == 1 { one_column::<C, V>(job) } else { many_columns::<C, V>(job) }
+    } scalar {
+        decoded(job, C::decode, C::BLOCK, C::BYTES)
     }
+}
+
+/// The norm: weights decoded to f32 times activations as they were quantised.
+unsafe fn decoded(job: &Job<'_>, decode: fn(&[u8], &mut [f32]), block_elems: usize, block_bytes: usize) {
+    let mut w = [0.0; SPAN];
+    for r in 0..job.n_rows {
+        let row = &job.w[r * job.row_bytes..][..job.row_bytes];
+        for t in 0..job.n_tokens {
+            *job.y.add(t * job.y_stride + r) = 0.0;
+        }
+        for (b, blocks) in row.chunks(SPAN / block_elems * block_bytes).enumerate() {
+            let mut n = 0;
+            for block in blocks.chunks_exact(block_bytes) {
+                decode(block, &mut w[n..n + block_elems]);
+                n += block_elems;
+            }
+            for t in 0..job.n_tokens {
+                *job.y.add(t * job.y_stride + r) += dot(&w[..n], &job.spans[t * job.n_spans + b]);
+            }
+        }
+    }
+}
+
+/// Decoded weights times the span's first ones.
+fn dot(w: &[f32], x: &Span) -> f32 {
+    let mut lanes = [0.0; LANES];
+    for (g, w) in w.chunks_exact(LANES).enumerate() {
+        for i in 0..LANES {
+            lanes[i] += w[i] * (f32::from(x.q[LANES * g + i]) * x.d[g]);
+        }
+    }
+    lanes.iter().sum()
 }
 
 /// One column: four rows at once, a quarter of the job apart, so that memory sees four streams.
 #[inline(always)]
-unsafe fn one_column<C: Codec, V: Vector>(job: &Job<'_>) {
+unsafe fn one_column<C: Codec, V: Quants>(job: &Job<'_>) {
     let row = Row::new::<C>(job.n_cols);
     let x = [job.spans.as_ptr()];
-    let n_groups = job.n_rows / STREAMS;
-    for g in 0..n_groups {
+    for rows in far_rows(job.n_rows) {
         let mut w = [job.w.as_ptr(); STREAMS];
         for r in 0..STREAMS {
-            w[r] = w[r].add(far_row(g, r, n_groups) * job.row_bytes);
+            w[r] = w[r].add(rows[r] * job.row_bytes);
         }
         let t = tile::<C, V, STREAMS, 1>(w, x, row, PREFETCH);
         for r in 0..STREAMS {
-            *job.y.add(far_row(g, r, n_groups)) = t[r][0];
+            *job.y.add(rows[r]) = t[r][0];
         }
-    }
-    for r in n_groups * STREAMS..job.n_rows {
-        let t = tile::<C, V, 1, 1>([job.w.as_ptr().add(r * job.row_bytes)], x, row, PREFETCH);
-        *job.y.add(r) = t[0][0];
     }
 }
 
 /// Many columns: a row is unpacked once per four columns; a block of columns stays in cache while all rows pass.
 /// Columns behind the last are the last one again.
 #[inline(always)]
-unsafe fn many_columns<C: Codec, V: Vector>(job: &Job<'_>) {
+unsafe fn many_columns<C: Codec, V: Quants>(job: &Job<'_>) {
     let row = Row::new::<C>(job.n_cols);
     let mut first = 0;
     while first < job.n_tokens {
@@ -95,7 +123,7 @@ impl Row {
 /// x        first span of each column
 /// prefetch bytes ahead of the read position; 0 = none
 #[inline(always)]
-unsafe fn tile<C: Codec, V: Vector, const R: usize, const N: usize>(
+unsafe fn tile<C: Codec, V: Quants, const R: usize, const N: usize>(
     w: [*const u8; R],
     x: [*const Span; N],
     row: Row,
@@ -144,7 +172,7 @@ unsafe fn tile<C: Codec, V: Vector, const R: usize, const N: usize>(
 
 /// 256 weights, float form.
 #[inline(always)]
-unsafe fn float_span<C: Codec, V: Vector, const N: usize>(
+unsafe fn float_span<C: Codec, V: Quants, const N: usize>(
     acc: &mut [V::S; N],
     p: *const u8,
     x: [*const Span; N],
@@ -160,7 +188,7 @@ unsafe fn float_span<C: Codec, V: Vector, const N: usize>(
 
 /// The blocks behind the last whole span, 64 weights at a time; a last single block is read twice, against zeros.
 #[inline(always)]
-unsafe fn tail<C: Codec, V: Vector, const N: usize>(acc: &mut [V::S; N], p: *const u8, x: [*const Span; N], row: Row) {
+unsafe fn tail<C: Codec, V: Quants, const N: usize>(acc: &mut [V::S; N], p: *const u8, x: [*const Span; N], row: Row) {
     let (b, n) = (row.n_spans, row.n_tail);
     let (s, m) = C::tail_scales::<V>(p, n);
     let s = weigh::<C, V, N>(acc, s, m, x, b);
@@ -178,13 +206,13 @@ unsafe fn tail<C: Codec, V: Vector, const N: usize>(acc: &mut [V::S; N], p: *con
 
 /// Chunk J of a tail of n > 2J blocks.
 #[inline(always)]
-unsafe fn tail_quants<C: Codec, V: Vector, const J: usize>(p: *const u8, n: usize) -> V::Q {
+unsafe fn tail_quants<C: Codec, V: Quants, const J: usize>(p: *const u8, n: usize) -> V::Q {
     if n == 2 * J + 1 { C::tail_quants::<V>(p.add(2 * J * C::BYTES)) } else { C::quants::<V, J>(p) }
 }
 
 /// Takes mins and biases off and returns the scales of weights times those of activations.
 #[inline(always)]
-unsafe fn weigh<C: Codec, V: Vector, const N: usize>(
+unsafe fn weigh<C: Codec, V: Quants, const N: usize>(
     acc: &mut [V::S; N],
     s: V::S,
     m: V::S,
@@ -209,7 +237,7 @@ unsafe fn weigh<C: Codec, V: Vector, const N: usize>(
 }
 
 #[inline(always)]
-unsafe fn float_chunk<C: Codec, V: Vector, const N: usize, const J: usize>(
+unsafe fn float_chunk<C: Codec, V: Quants, const N: usize, const J: usize>(
     acc: &mut [V::S; N],
     q: V::Q,
     x: [*const Span; N],
@@ -226,7 +254,7 @@ unsafe fn float_chunk<C: Codec, V: Vector, const N: usize, const J: usize>(
 
 /// 256 weights, integer form: converted once.
 #[inline(always)]
-unsafe fn int_span<C: Codec, V: Vector, const N: usize>(
+unsafe fn int_span<C: Codec, V: Quants, const N: usize>(
     acc: &mut [V::S; N],
     p: *const u8,
     x: [*const Span; N],
@@ -245,7 +273,7 @@ unsafe fn int_span<C: Codec, V: Vector, const N: usize>(
         }
         if C::MINS {
             let m = V::istart(V::wmul(V::wu8x16(wm), a.k.as_ptr()), a.sum.as_ptr(), 0);
-            acc[n] = V::ifold(acc[n], m, V::f16(dmin) * a.d0);
+            acc[n] = V::ifold(acc[n], m, dmin * a.d0);
         }
     }
     int_chunk::<C, V, N, 0>(&mut i, p, x, b, &k);
@@ -253,12 +281,12 @@ unsafe fn int_span<C: Codec, V: Vector, const N: usize>(
     int_chunk::<C, V, N, 2>(&mut i, p, x, b, &k);
     int_chunk::<C, V, N, 3>(&mut i, p, x, b, &k);
     for n in 0..N {
-        acc[n] = V::ifold(acc[n], i[n], V::f16(d) * (*x[n].add(b)).d0);
+        acc[n] = V::ifold(acc[n], i[n], d * (*x[n].add(b)).d0);
     }
 }
 
 #[inline(always)]
-unsafe fn int_chunk<C: Codec, V: Vector, const N: usize, const J: usize>(
+unsafe fn int_chunk<C: Codec, V: Quants, const N: usize, const J: usize>(
     i: &mut [V::A; N],
     p: *const u8,
     x: [*const Span; N],

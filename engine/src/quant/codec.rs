@@ -10,7 +10,7 @@
 use super::Format;
 use super::format::Encode;
 use crate::cpu::Product;
-use crate::cpu::isa::Vector;
+use crate::cpu::isa::{Quants, Vector};
 use crate::gguf::TensorType;
 
 /// Weights per activation span and per super-block.
@@ -41,26 +41,32 @@ pub(crate) trait Codec: 'static {
     fn decode(block: &[u8], out: &mut [f32]);
 
     /// Scale of each group of 16 in the 256 weights at `p`, and what is taken off each weight of the group.
-    unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S);
+    #[inline(always)]
+    unsafe fn scales<V: Quants>(p: *const u8) -> (V::S, V::S) {
+        let (s, m, d, dmin) = Self::int_scales::<V>(p);
+        let s = if Self::INT_SIGNED { V::i8x16(s) } else { V::u8x16(s) };
+        (V::scale(s, d), if Self::MINS { V::scale(V::u8x16(m), dmin) } else { V::zero() })
+    }
 
     /// Weights 64C..64C+64 of the 256 at `p`.
-    unsafe fn quants<V: Vector, const C: usize>(p: *const u8) -> V::Q;
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q;
 
-    /// Integer scale and min per group of 16 (bytes; scales signed if `INT_SIGNED`), d, dmin. Only where `INT`.
+    /// Integer scale and min per group of 16 (bytes; scales signed if `INT_SIGNED`), d, dmin. Where `INT` this is
+    /// all there is to say, and `scales` follows.
     #[inline(always)]
-    unsafe fn int_scales<V: Vector>(_p: *const u8) -> (u128, u128, u16, u16) {
-        (0, 0, 0, 0)
+    unsafe fn int_scales<V: Quants>(_p: *const u8) -> (u128, u128, f32, f32) {
+        (0, 0, 0.0, 0.0)
     }
 
     /// As `scales`, for `n_blocks` < 8 blocks of 32 at `p`; zero behind them. Never called for blocks of 256.
     #[inline(always)]
-    unsafe fn tail_scales<V: Vector>(_p: *const u8, _n_blocks: usize) -> (V::S, V::S) {
+    unsafe fn tail_scales<V: Quants>(_p: *const u8, _n_blocks: usize) -> (V::S, V::S) {
         (V::zero(), V::zero())
     }
 
     /// The one block of 32 at `p`, twice. Never called for blocks of 256.
     #[inline(always)]
-    unsafe fn tail_quants<V: Vector>(p: *const u8) -> V::Q {
+    unsafe fn tail_quants<V: Quants>(p: *const u8) -> V::Q {
         Self::quants::<V, 0>(p)
     }
 }
@@ -82,7 +88,7 @@ pub(crate) trait Block32: 'static {
     fn decode(block: &[u8], out: &mut [f32]);
 
     /// Quants of block `a`, then of block `b`.
-    unsafe fn pair<V: Vector>(a: *const u8, b: *const u8) -> V::Q;
+    unsafe fn pair<V: Quants>(a: *const u8, b: *const u8) -> V::Q;
 }
 
 impl<B: Block32> Codec for B {
@@ -98,24 +104,24 @@ impl<B: Block32> Codec for B {
     }
 
     #[inline(always)]
-    unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S) {
+    unsafe fn scales<V: Quants>(p: *const u8) -> (V::S, V::S) {
         let m = if B::ADDS { V::scale(V::f16x8(halves(p.add(2), B::BYTES, 8)), -1.0) } else { V::zero() };
         (V::f16x8(halves(p, B::BYTES, 8)), m)
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Vector, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
         B::pair::<V>(p.add(2 * C * B::BYTES), p.add((2 * C + 1) * B::BYTES))
     }
 
     #[inline(always)]
-    unsafe fn tail_scales<V: Vector>(p: *const u8, n_blocks: usize) -> (V::S, V::S) {
+    unsafe fn tail_scales<V: Quants>(p: *const u8, n_blocks: usize) -> (V::S, V::S) {
         let m = if B::ADDS { V::scale(V::f16x8(halves(p.add(2), B::BYTES, n_blocks)), -1.0) } else { V::zero() };
         (V::f16x8(halves(p, B::BYTES, n_blocks)), m)
     }
 
     #[inline(always)]
-    unsafe fn tail_quants<V: Vector>(p: *const u8) -> V::Q {
+    unsafe fn tail_quants<V: Quants>(p: *const u8) -> V::Q {
         B::pair::<V>(p, p)
     }
 }

@@ -11,7 +11,7 @@ use super::Format;
 use super::codec::{Codec, half_at, read16, read32};
 use super::iq4_nl::{LEVELS, levels};
 use super::q3_k::minus_32;
-use crate::cpu::isa::Vector;
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Iq4Xs>(None);
@@ -36,19 +36,13 @@ impl Codec for Iq4Xs {
     }
 
     #[inline(always)]
-    unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S) {
+    unsafe fn int_scales<V: Quants>(p: *const u8) -> (u128, u128, f32, f32) {
         // SAFETY: a block is 136 bytes; the ISA is the caller's.
-        unsafe { (V::scale(V::i8x8(scale_bytes(read32(p.add(4)), read16(p.add(2)))), V::f16(read16(p))), V::zero()) }
+        unsafe { (V::twice(scale_bytes(read32(p.add(4)), read16(p.add(2)))), 0, V::f16(read16(p)), 0.0) }
     }
 
     #[inline(always)]
-    unsafe fn int_scales<V: Vector>(p: *const u8) -> (u128, u128, u16, u16) {
-        // SAFETY: a block is 136 bytes; the ISA is the caller's.
-        unsafe { (V::twice(scale_bytes(read32(p.add(4)), read16(p.add(2)))), 0, read16(p), 0) }
-    }
-
-    #[inline(always)]
-    unsafe fn quants<V: Vector, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
         // SAFETY: a block is 136 bytes; the ISA is the caller's.
         unsafe { V::lut(V::and(V::spread16(p.add(8 + 32 * C), p.add(24 + 32 * C)), 15), &LEVELS) }
     }

@@ -9,7 +9,7 @@
 //! ```
 use super::Format;
 use super::codec::{Codec, half_at, read16, read128};
-use crate::cpu::isa::Vector;
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Q2K>(None);
@@ -34,26 +34,17 @@ impl Codec for Q2K {
     }
 
     #[inline(always)]
-    unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S) {
-        // SAFETY: a block is 84 bytes; the ISA is the caller's.
-        unsafe {
-            let (s, m, d, dmin) = Self::int_scales::<V>(p);
-            (V::scale(V::u8x16(s), V::f16(d)), V::scale(V::u8x16(m), V::f16(dmin)))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn int_scales<V: Vector>(p: *const u8) -> (u128, u128, u16, u16) {
+    unsafe fn int_scales<V: Quants>(p: *const u8) -> (u128, u128, f32, f32) {
         const LOW: u128 = 0x0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f;
         // SAFETY: a block is 84 bytes.
         unsafe {
             let s = read128(p);
-            (s & LOW, s >> 4 & LOW, read16(p.add(80)), read16(p.add(82)))
+            (s & LOW, s >> 4 & LOW, V::f16(read16(p.add(80))), V::f16(read16(p.add(82))))
         }
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Vector, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
         // SAFETY: a block is 84 bytes; the ISA is the caller's.
         unsafe {
             let q = p.add(16 + 32 * (C / 2));

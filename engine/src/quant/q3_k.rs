@@ -9,7 +9,7 @@
 //! ```
 use super::Format;
 use super::codec::{Codec, half_at, read16, read32, read64};
-use crate::cpu::isa::Vector;
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Q3K>(None);
@@ -37,16 +37,7 @@ impl Codec for Q3K {
     }
 
     #[inline(always)]
-    unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S) {
-        // SAFETY: a block is 110 bytes; the ISA is the caller's.
-        unsafe {
-            let (s, _, d, _) = Self::int_scales::<V>(p);
-            (V::scale(V::i8x16(s), V::f16(d)), V::zero())
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn int_scales<V: Vector>(p: *const u8) -> (u128, u128, u16, u16) {
+    unsafe fn int_scales<V: Quants>(p: *const u8) -> (u128, u128, f32, f32) {
         const LOW: u64 = 0x0f0f_0f0f_0f0f_0f0f;
         // SAFETY: a block is 110 bytes.
         unsafe {
@@ -54,12 +45,12 @@ impl Codec for Q3K {
             let two = |by: u32| u64::from(top >> by & 0x0303_0303) << 4;
             let first = minus_32((low & LOW) | two(0) | two(2) << 32);
             let second = minus_32((low >> 4 & LOW) | two(4) | two(6) << 32);
-            (u128::from(first) | u128::from(second) << 64, 0, read16(p.add(108)), 0)
+            (u128::from(first) | u128::from(second) << 64, 0, V::f16(read16(p.add(108))), 0.0)
         }
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Vector, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
         // SAFETY: a block is 110 bytes; the ISA is the caller's.
         unsafe {
             let q = p.add(32 + 32 * (C / 2));

@@ -7,7 +7,7 @@
 //! ```
 use super::Format;
 use super::codec::{Block32, half_at, inverse, put_half, widest};
-use crate::cpu::isa::Vector;
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Q4_0>(Some(encode));
@@ -29,7 +29,7 @@ impl Block32 for Q4_0 {
     }
 
     #[inline(always)]
-    unsafe fn pair<V: Vector>(a: *const u8, b: *const u8) -> V::Q {
+    unsafe fn pair<V: Quants>(a: *const u8, b: *const u8) -> V::Q {
         // SAFETY: a block is 18 bytes; the ISA is the caller's.
         unsafe { V::and(V::spread16(a.add(2), b.add(2)), 15) }
     }

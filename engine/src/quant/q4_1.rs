@@ -8,7 +8,7 @@
 //! ```
 use super::Format;
 use super::codec::{Block32, half_at, inverse, min_max, put_half};
-use crate::cpu::isa::Vector;
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Q4_1>(Some(encode));
@@ -30,7 +30,7 @@ impl Block32 for Q4_1 {
     }
 
     #[inline(always)]
-    unsafe fn pair<V: Vector>(a: *const u8, b: *const u8) -> V::Q {
+    unsafe fn pair<V: Quants>(a: *const u8, b: *const u8) -> V::Q {
         // SAFETY: a block is 20 bytes; the ISA is the caller's.
         unsafe { V::and(V::spread16(a.add(4), b.add(4)), 15) }
     }

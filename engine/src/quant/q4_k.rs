@@ -9,7 +9,7 @@
 //! ```
 use super::Format;
 use super::codec::{Codec, half_at, read16, read32};
-use crate::cpu::isa::Vector;
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Q4K>(None);
@@ -35,25 +35,16 @@ impl Codec for Q4K {
     }
 
     #[inline(always)]
-    unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S) {
+    unsafe fn int_scales<V: Quants>(p: *const u8) -> (u128, u128, f32, f32) {
         // SAFETY: a block is 144 bytes; the ISA is the caller's.
         unsafe {
             let (s, m) = six_bit(read32(p.add(4)), read32(p.add(8)), read32(p.add(12)));
-            (V::scale(V::u8x8(s), V::f16(read16(p))), V::scale(V::u8x8(m), V::f16(read16(p.add(2)))))
+            (V::twice(s), V::twice(m), V::f16(read16(p)), V::f16(read16(p.add(2))))
         }
     }
 
     #[inline(always)]
-    unsafe fn int_scales<V: Vector>(p: *const u8) -> (u128, u128, u16, u16) {
-        // SAFETY: a block is 144 bytes; the ISA is the caller's.
-        unsafe {
-            let (s, m) = six_bit(read32(p.add(4)), read32(p.add(8)), read32(p.add(12)));
-            (V::twice(s), V::twice(m), read16(p), read16(p.add(2)))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn quants<V: Vector, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
         // SAFETY: a block is 144 bytes; the ISA is the caller's.
         unsafe { V::and(V::spread32::<0, 4>(p.add(16 + 32 * C)), 15) }
     }

@@ -8,7 +8,7 @@
 //! ```
 use super::Format;
 use super::codec::{Block32, half_at, inverse, put_half, read32, widest};
-use crate::cpu::isa::Vector;
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Q5_0>(Some(encode));
@@ -27,7 +27,7 @@ impl Block32 for Q5_0 {
     }
 
     #[inline(always)]
-    unsafe fn pair<V: Vector>(a: *const u8, b: *const u8) -> V::Q {
+    unsafe fn pair<V: Quants>(a: *const u8, b: *const u8) -> V::Q {
         // SAFETY: a block is 22 bytes; the ISA is the caller's.
         unsafe { pair_of_fives::<V>(a.add(2), b.add(2)) }
     }
@@ -61,7 +61,7 @@ pub(super) fn put_five_bits(b: &mut [u8], q: impl Fn(usize) -> u8) {
 /// # Safety
 /// The CPU has the ISA; 20 bytes are readable at each pointer.
 #[inline(always)]
-pub(super) unsafe fn pair_of_fives<V: Vector>(a: *const u8, b: *const u8) -> V::Q {
+pub(super) unsafe fn pair_of_fives<V: Quants>(a: *const u8, b: *const u8) -> V::Q {
     // SAFETY: four bytes of bits and sixteen of nibbles.
     unsafe {
         let low = V::and(V::spread16(a.add(4), b.add(4)), 15);

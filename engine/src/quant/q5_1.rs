@@ -10,7 +10,7 @@
 use super::Format;
 use super::codec::{Block32, half_at, inverse, min_max, put_half};
 use super::q5_0::{five_bits, pair_of_fives, put_five_bits};
-use crate::cpu::isa::Vector;
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Q5_1>(Some(encode));
@@ -29,7 +29,7 @@ impl Block32 for Q5_1 {
     }
 
     #[inline(always)]
-    unsafe fn pair<V: Vector>(a: *const u8, b: *const u8) -> V::Q {
+    unsafe fn pair<V: Quants>(a: *const u8, b: *const u8) -> V::Q {
         // SAFETY: a block is 24 bytes; the ISA is the caller's.
         unsafe { pair_of_fives::<V>(a.add(4), b.add(4)) }
     }

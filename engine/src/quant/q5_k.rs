@@ -11,7 +11,7 @@
 use super::Format;
 use super::codec::Codec;
 use super::q4_k::{Q4K, scale_and_min};
-use crate::cpu::isa::Vector;
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Q5K>(None);
@@ -37,19 +37,13 @@ impl Codec for Q5K {
     }
 
     #[inline(always)]
-    unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S) {
-        // SAFETY: the first 16 bytes are those of Q4_K.
-        unsafe { Q4K::scales::<V>(p) }
-    }
-
-    #[inline(always)]
-    unsafe fn int_scales<V: Vector>(p: *const u8) -> (u128, u128, u16, u16) {
+    unsafe fn int_scales<V: Quants>(p: *const u8) -> (u128, u128, f32, f32) {
         // SAFETY: the first 16 bytes are those of Q4_K.
         unsafe { Q4K::int_scales::<V>(p) }
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Vector, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
         // SAFETY: a block is 176 bytes; the ISA is the caller's.
         unsafe {
             let low = V::and(V::spread32::<0, 4>(p.add(48 + 32 * C)), 15);

@@ -9,7 +9,7 @@
 //! ```
 use super::Format;
 use super::codec::{Codec, half_at, read16, read128};
-use crate::cpu::isa::Vector;
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Q6K>(None);
@@ -36,19 +36,13 @@ impl Codec for Q6K {
     }
 
     #[inline(always)]
-    unsafe fn scales<V: Vector>(p: *const u8) -> (V::S, V::S) {
-        // SAFETY: a block is 210 bytes; the ISA is the caller's.
-        unsafe { (V::scale(V::i8x16(read128(p.add(192))), V::f16(read16(p.add(208)))), V::zero()) }
-    }
-
-    #[inline(always)]
-    unsafe fn int_scales<V: Vector>(p: *const u8) -> (u128, u128, u16, u16) {
+    unsafe fn int_scales<V: Quants>(p: *const u8) -> (u128, u128, f32, f32) {
         // SAFETY: a block is 210 bytes.
-        unsafe { (read128(p.add(192)), 0, read16(p.add(208)), 0) }
+        unsafe { (read128(p.add(192)), 0, V::f16(read16(p.add(208))), 0.0) }
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Vector, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
         // SAFETY: a block is 210 bytes; the ISA is the caller's.
         unsafe {
             let low = V::load64(p.add(64 * (C / 2)));

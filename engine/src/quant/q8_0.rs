@@ -7,7 +7,7 @@
 //! ```
 use super::Format;
 use super::codec::{Block32, half_at, inverse, put_half};
-use crate::cpu::isa::Vector;
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Q8_0>(Some(encode));
@@ -28,7 +28,7 @@ impl Block32 for Q8_0 {
     }
 
     #[inline(always)]
-    unsafe fn pair<V: Vector>(a: *const u8, b: *const u8) -> V::Q {
+    unsafe fn pair<V: Quants>(a: *const u8, b: *const u8) -> V::Q {
         // SAFETY: a block is 34 bytes; the ISA is the caller's.
         unsafe { V::pair32(a.add(2), b.add(2)) }
     }

@@ -12,7 +12,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub(crate) use scalar::Scalar;
-pub(crate) use vector::{LANES, Vector};
+pub(crate) use vector::{LANES, Quants, Vector};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_256::{Avx2, AvxVnni};
 #[cfg(target_arch = "x86_64")]
@@ -109,16 +109,29 @@ impl FromStr for Isa {
 /// Defines a function whose body is compiled once per ISA; the first argument of the function says which copy runs.
 ///
 /// The body may name the ISA's vector type by the identifier before the colon: `per_isa! { fn f<V>(x: &[f32]) { … } }`.
-/// Calls inside the body must be `#[inline(always)]`, or they are compiled without the ISA.
+/// Calls inside the body must be `#[inline(always)]`, or they are compiled without the ISA. A body that needs `V: Quants`
+/// is followed by what the scalar ISA does instead: `per_isa! { fn f<V: Quants>(x: &[f32]) { … } scalar { … } }`.
 macro_rules! per_isa {
     ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident<$v:ident $(, $g:ident: $bound:path)*>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $crate::cpu::isa::per_isa! {
+            @define Vector { body::<$crate::cpu::isa::Scalar $(, $g)*>($($arg),*) }
+            $(#[$meta])* $vis unsafe fn $name<$v $(, $g: $bound)*>($($arg: $ty),*) $(-> $ret)? $body
+        }
+    };
+    ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident<$v:ident: Quants $(, $g:ident: $bound:path)*>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block scalar $scalar:block) => {
+        $crate::cpu::isa::per_isa! {
+            @define Quants $scalar
+            $(#[$meta])* $vis unsafe fn $name<$v $(, $g: $bound)*>($($arg: $ty),*) $(-> $ret)? $body
+        }
+    };
+    (@define $trait:ident $scalar:block $(#[$meta:meta])* $vis:vis unsafe fn $name:ident<$v:ident $(, $g:ident: $bound:path)*>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
         ///
         /// # Safety
         /// The CPU has `isa`; pointers hold what the body reads and writes.
         $vis unsafe fn $name<$($g: $bound),*>(isa: $crate::cpu::isa::Isa, $($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
-            unsafe fn body<$v: $crate::cpu::isa::Vector $(, $g: $bound)*>($($arg: $ty),*) $(-> $ret)? $body
+            unsafe fn body<$v: $crate::cpu::isa::$trait $(, $g: $bound)*>($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c,bmi2")]
             fn avx2<$($g: $bound),*>($($arg: $ty),*) $(-> $ret)? {
@@ -149,7 +162,7 @@ macro_rules! per_isa {
                     $crate::cpu::isa::Isa::AvxVnni => avxvnni::<$($g),*>($($arg),*),
                     #[cfg(target_arch = "x86_64")]
                     $crate::cpu::isa::Isa::Avx512Vnni => avx512vnni::<$($g),*>($($arg),*),
-                    _ => body::<$crate::cpu::isa::Scalar $(, $g)*>($($arg),*),
+                    _ => $scalar,
                 }
             }
         }

@@ -1,14 +1,49 @@
-//! The vector operations that codecs and tiles are written over; one impl per instruction set.
+//! The vector operations that kernels are written over: floats on every instruction set (`Vector`), bytes and small
+//! integers where they are fast (`Quants`).
 //!
-//! The unit is 64 weights as bytes (`Q`), 16 scales as f32 (`S`) or as i16 (`W`), so that one codec text serves
-//! 256-bit and 512-bit machines. Every method is `unsafe` for two reasons only: the CPU must have the ISA, and a pointer
-//! must hold the bytes that the method's sentence names. All are inlined into a `#[target_feature]` entry.
+//! The unit is 16 f32 (`S`), 64 weights as bytes (`Q`), 16 scales as i16 (`W`), so that one codec text serves 256-bit
+//! and 512-bit machines. Every method is `unsafe` for two reasons only: the CPU must have the ISA, and a pointer must
+//! hold the bytes that the method's sentence names. All are inlined into a `#[target_feature]` entry.
 
 /// Lanes of `S` and `W`.
 pub(crate) const LANES: usize = 16;
 
-/// One instruction set.
+/// One instruction set: what floats need.
 pub(crate) trait Vector: Copy + 'static {
+    /// 16 f32.
+    type S: Copy;
+
+    /// Asks for the line at `p`; any address is allowed.
+    unsafe fn prefetch(p: *const u8);
+    /// 16 zeros.
+    unsafe fn zero() -> Self::S;
+    /// The same value 16 times.
+    unsafe fn splat(v: f32) -> Self::S;
+    /// 16 f32 from memory.
+    unsafe fn load(p: *const f32) -> Self::S;
+    /// 16 halves from memory.
+    unsafe fn load_f16(p: *const u16) -> Self::S;
+    /// 16 bfloat16 from memory.
+    unsafe fn load_bf16(p: *const u16) -> Self::S;
+    /// Stores 16 f32.
+    unsafe fn store(s: Self::S, p: *mut f32);
+    /// s * k.
+    unsafe fn scale(s: Self::S, k: f32) -> Self::S;
+    /// a * b.
+    unsafe fn mul(a: Self::S, b: Self::S) -> Self::S;
+    /// a * b + c.
+    unsafe fn fma(a: Self::S, b: Self::S, c: Self::S) -> Self::S;
+    /// Sum of the 16 lanes.
+    unsafe fn sum(s: Self::S) -> f32;
+    /// Largest magnitude of 32 f32 from memory; NaN if one is NaN.
+    unsafe fn max_abs32(p: *const f32) -> f32;
+    /// Rounds 32 f32 from memory times `k` (to nearest, ties to even) to bytes at `q`; returns the sums of the first and
+    /// of the last 16. Products beyond a byte give any byte.
+    unsafe fn quantise32(p: *const f32, k: f32, q: *mut i8) -> [i16; 2];
+}
+
+/// What block formats need besides, where weights are multiplied as bytes: every instruction set but the scalar one.
+pub(crate) trait Quants: Vector {
     /// The dot product wants unsigned weights: signed ones get +128, taken back through the offset.
     const FLIPS: bool;
     /// Codecs with integer scales accumulate in integers (faster here) instead of scaling each dot product in f32.
@@ -16,8 +51,6 @@ pub(crate) trait Vector: Copy + 'static {
 
     /// 64 bytes.
     type Q: Copy;
-    /// 16 f32.
-    type S: Copy;
     /// 16 i16 scales.
     type W: Copy;
     /// Scales made ready for `idot`.
@@ -27,9 +60,6 @@ pub(crate) trait Vector: Copy + 'static {
 
     /// Half to single.
     unsafe fn f16(h: u16) -> f32;
-    /// Asks for the line at `p`; any address is allowed.
-    unsafe fn prefetch(p: *const u8);
-
     /// 64 consecutive bytes.
     unsafe fn load64(p: *const u8) -> Self::Q;
     /// 32 bytes from `a`, then 32 from `b`.
@@ -53,34 +83,12 @@ pub(crate) trait Vector: Copy + 'static {
     /// q ^ 0x80 per byte.
     unsafe fn flip(q: Self::Q) -> Self::Q;
 
-    /// 16 zeros.
-    unsafe fn zero() -> Self::S;
-    /// The same value 16 times.
-    unsafe fn splat(v: f32) -> Self::S;
     /// 16 unsigned bytes (little end first) to f32.
     unsafe fn u8x16(x: u128) -> Self::S;
     /// 16 signed bytes to f32.
     unsafe fn i8x16(x: u128) -> Self::S;
-    /// 8 unsigned bytes, each twice, to f32.
-    unsafe fn u8x8(x: u64) -> Self::S;
-    /// 8 signed bytes, each twice, to f32.
-    unsafe fn i8x8(x: u64) -> Self::S;
     /// 8 halves, each twice, to f32.
     unsafe fn f16x8(x: u128) -> Self::S;
-    /// 16 f32 from memory.
-    unsafe fn load(p: *const f32) -> Self::S;
-    /// 16 halves from memory.
-    unsafe fn load_f16(p: *const u16) -> Self::S;
-    /// 16 bfloat16 from memory.
-    unsafe fn load_bf16(p: *const u16) -> Self::S;
-    /// Stores 16 f32.
-    unsafe fn store(s: Self::S, p: *mut f32);
-    /// s * k.
-    unsafe fn scale(s: Self::S, k: f32) -> Self::S;
-    /// a * b.
-    unsafe fn mul(a: Self::S, b: Self::S) -> Self::S;
-    /// a * b + c.
-    unsafe fn fma(a: Self::S, b: Self::S, c: Self::S) -> Self::S;
     /// c - a * b.
     unsafe fn nfma(c: Self::S, a: Self::S, b: Self::S) -> Self::S;
     /// acc + per-16 dot products of 64 weights and the 64 activations at `a`, times s[4C..4C+4].
@@ -88,14 +96,6 @@ pub(crate) trait Vector: Copy + 'static {
     unsafe fn dot<const C: usize>(acc: Self::S, u: Self::Q, a: *const i8, s: Self::S) -> Self::S;
     /// As `dot`, weights signed. Never called where `FLIPS`.
     unsafe fn dot_i8<const C: usize>(acc: Self::S, w: Self::Q, a: *const i8, s: Self::S) -> Self::S;
-    /// Sum of the 16 lanes.
-    unsafe fn sum(s: Self::S) -> f32;
-
-    /// Largest magnitude of 32 f32 from memory; NaN if one is NaN.
-    unsafe fn max_abs32(p: *const f32) -> f32;
-    /// Rounds 32 f32 from memory times `k` (to nearest, ties to even) to bytes at `q`; returns the sums of the first and
-    /// of the last 16. Products beyond a byte give any byte.
-    unsafe fn quantise32(p: *const f32, k: f32, q: *mut i8) -> [i16; 2];
 
     /// 16 unsigned bytes to i16.
     unsafe fn wu8x16(x: u128) -> Self::W;

@@ -4,7 +4,7 @@
     reason = "the contract of every method is the trait's: the CPU has the ISA, pointers hold what it names"
 )]
 
-use super::vector::Vector;
+use super::vector::{Quants, Vector};
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::mem::transmute;
@@ -68,10 +68,74 @@ impl Dot for Vnni {
 pub(crate) struct Ymm<D>(PhantomData<D>);
 
 impl<D: Dot> Vector for Ymm<D> {
+    type S = [__m256; 2];
+
+    #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(p.cast());
+    }
+
+    #[inline(always)]
+    unsafe fn zero() -> Self::S {
+        [_mm256_setzero_ps(); 2]
+    }
+    #[inline(always)]
+    unsafe fn splat(v: f32) -> Self::S {
+        [_mm256_set1_ps(v); 2]
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self::S {
+        [_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))]
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> Self::S {
+        let v = _mm256_loadu_si256(p.cast());
+        [_mm256_cvtph_ps(_mm256_castsi256_si128(v)), _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(v))]
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u16) -> Self::S {
+        let v = _mm256_loadu_si256(p.cast());
+        let lo = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(v));
+        let hi = _mm256_cvtepu16_epi32(_mm256_extracti128_si256::<1>(v));
+        [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(lo)), _mm256_castsi256_ps(_mm256_slli_epi32::<16>(hi))]
+    }
+    #[inline(always)]
+    unsafe fn store(s: Self::S, p: *mut f32) {
+        _mm256_storeu_ps(p, s[0]);
+        _mm256_storeu_ps(p.add(8), s[1]);
+    }
+    #[inline(always)]
+    unsafe fn scale(s: Self::S, k: f32) -> Self::S {
+        let k = _mm256_set1_ps(k);
+        [_mm256_mul_ps(s[0], k), _mm256_mul_ps(s[1], k)]
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::S, b: Self::S) -> Self::S {
+        [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])]
+    }
+    #[inline(always)]
+    unsafe fn fma(a: Self::S, b: Self::S, c: Self::S) -> Self::S {
+        [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])]
+    }
+    #[inline(always)]
+    unsafe fn sum(s: Self::S) -> f32 {
+        sum256(_mm256_add_ps(s[0], s[1]))
+    }
+
+    #[inline(always)]
+    unsafe fn max_abs32(p: *const f32) -> f32 {
+        max_abs32(p)
+    }
+    #[inline(always)]
+    unsafe fn quantise32(p: *const f32, k: f32, q: *mut i8) -> [i16; 2] {
+        quantise32(p, k, q)
+    }
+}
+
+impl<D: Dot> Quants for Ymm<D> {
     const FLIPS: bool = D::FLIPS;
     const INT_FORM: bool = true;
     type Q = [__m256i; 2];
-    type S = [__m256; 2];
     type W = __m256i;
     type K = [__m256i; 2];
     type A = [__m256i; 2];
@@ -80,11 +144,6 @@ impl<D: Dot> Vector for Ymm<D> {
     unsafe fn f16(h: u16) -> f32 {
         _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(h))))
     }
-    #[inline(always)]
-    unsafe fn prefetch(p: *const u8) {
-        _mm_prefetch::<_MM_HINT_T0>(p.cast());
-    }
-
     #[inline(always)]
     unsafe fn load64(p: *const u8) -> Self::Q {
         Self::pair32(p, p.add(32))
@@ -135,14 +194,6 @@ impl<D: Dot> Vector for Ymm<D> {
     }
 
     #[inline(always)]
-    unsafe fn zero() -> Self::S {
-        [_mm256_setzero_ps(); 2]
-    }
-    #[inline(always)]
-    unsafe fn splat(v: f32) -> Self::S {
-        [_mm256_set1_ps(v); 2]
-    }
-    #[inline(always)]
     unsafe fn u8x16(x: u128) -> Self::S {
         let x: __m128i = transmute(x);
         let (lo, hi) = (_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(x)));
@@ -155,50 +206,8 @@ impl<D: Dot> Vector for Ymm<D> {
         [_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi)]
     }
     #[inline(always)]
-    unsafe fn u8x8(x: u64) -> Self::S {
-        twice_each(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(x as i64))))
-    }
-    #[inline(always)]
-    unsafe fn i8x8(x: u64) -> Self::S {
-        twice_each(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(x as i64))))
-    }
-    #[inline(always)]
     unsafe fn f16x8(x: u128) -> Self::S {
         twice_each(_mm256_cvtph_ps(transmute::<u128, __m128i>(x)))
-    }
-    #[inline(always)]
-    unsafe fn load(p: *const f32) -> Self::S {
-        [_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))]
-    }
-    #[inline(always)]
-    unsafe fn load_f16(p: *const u16) -> Self::S {
-        let v = _mm256_loadu_si256(p.cast());
-        [_mm256_cvtph_ps(_mm256_castsi256_si128(v)), _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(v))]
-    }
-    #[inline(always)]
-    unsafe fn load_bf16(p: *const u16) -> Self::S {
-        let v = _mm256_loadu_si256(p.cast());
-        let lo = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(v));
-        let hi = _mm256_cvtepu16_epi32(_mm256_extracti128_si256::<1>(v));
-        [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(lo)), _mm256_castsi256_ps(_mm256_slli_epi32::<16>(hi))]
-    }
-    #[inline(always)]
-    unsafe fn store(s: Self::S, p: *mut f32) {
-        _mm256_storeu_ps(p, s[0]);
-        _mm256_storeu_ps(p.add(8), s[1]);
-    }
-    #[inline(always)]
-    unsafe fn scale(s: Self::S, k: f32) -> Self::S {
-        let k = _mm256_set1_ps(k);
-        [_mm256_mul_ps(s[0], k), _mm256_mul_ps(s[1], k)]
-    }
-    #[inline(always)]
-    unsafe fn mul(a: Self::S, b: Self::S) -> Self::S {
-        [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])]
-    }
-    #[inline(always)]
-    unsafe fn fma(a: Self::S, b: Self::S, c: Self::S) -> Self::S {
-        [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])]
     }
     #[inline(always)]
     unsafe fn nfma(c: Self::S, a: Self::S, b: Self::S) -> Self::S {
@@ -215,19 +224,6 @@ impl<D: Dot> Vector for Ymm<D> {
         let i0 = D::dot_i8(w[0], _mm256_loadu_si256(a.cast()));
         let i1 = D::dot_i8(w[1], _mm256_loadu_si256(a.add(32).cast()));
         fold::<C>(acc, [i0, i1], s)
-    }
-    #[inline(always)]
-    unsafe fn sum(s: Self::S) -> f32 {
-        sum256(_mm256_add_ps(s[0], s[1]))
-    }
-
-    #[inline(always)]
-    unsafe fn max_abs32(p: *const f32) -> f32 {
-        max_abs32(p)
-    }
-    #[inline(always)]
-    unsafe fn quantise32(p: *const f32, k: f32, q: *mut i8) -> [i16; 2] {
-        quantise32(p, k, q)
     }
 
     #[inline(always)]

@@ -4,7 +4,7 @@
     reason = "the contract of every method is the trait's: the CPU has the ISA, pointers hold what it names"
 )]
 
-use super::vector::Vector;
+use super::vector::{Quants, Vector};
 use super::x86_256::{max_abs32, quantise32, sum256};
 use std::arch::x86_64::*;
 use std::mem::transmute;
@@ -14,10 +14,69 @@ use std::mem::transmute;
 pub(crate) struct Avx512Vnni;
 
 impl Vector for Avx512Vnni {
+    type S = __m512;
+
+    #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(p.cast());
+    }
+
+    #[inline(always)]
+    unsafe fn zero() -> Self::S {
+        _mm512_setzero_ps()
+    }
+    #[inline(always)]
+    unsafe fn splat(v: f32) -> Self::S {
+        _mm512_set1_ps(v)
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self::S {
+        _mm512_loadu_ps(p)
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> Self::S {
+        _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()))
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u16) -> Self::S {
+        let v = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(v))
+    }
+    #[inline(always)]
+    unsafe fn store(s: Self::S, p: *mut f32) {
+        _mm512_storeu_ps(p, s);
+    }
+    #[inline(always)]
+    unsafe fn scale(s: Self::S, k: f32) -> Self::S {
+        _mm512_mul_ps(s, _mm512_set1_ps(k))
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::S, b: Self::S) -> Self::S {
+        _mm512_mul_ps(a, b)
+    }
+    #[inline(always)]
+    unsafe fn fma(a: Self::S, b: Self::S, c: Self::S) -> Self::S {
+        _mm512_fmadd_ps(a, b, c)
+    }
+    #[inline(always)]
+    unsafe fn sum(s: Self::S) -> f32 {
+        sum256(_mm256_add_ps(_mm512_castps512_ps256(s), _mm512_extractf32x8_ps::<1>(s)))
+    }
+
+    #[inline(always)]
+    unsafe fn max_abs32(p: *const f32) -> f32 {
+        max_abs32(p)
+    }
+    #[inline(always)]
+    unsafe fn quantise32(p: *const f32, k: f32, q: *mut i8) -> [i16; 2] {
+        quantise32(p, k, q)
+    }
+}
+
+impl Quants for Avx512Vnni {
     const FLIPS: bool = true;
     const INT_FORM: bool = false;
     type Q = __m512i;
-    type S = __m512;
     type W = __m256i;
     type K = __m512i;
     type A = __m512i;
@@ -26,11 +85,6 @@ impl Vector for Avx512Vnni {
     unsafe fn f16(h: u16) -> f32 {
         _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(h))))
     }
-    #[inline(always)]
-    unsafe fn prefetch(p: *const u8) {
-        _mm_prefetch::<_MM_HINT_T0>(p.cast());
-    }
-
     #[inline(always)]
     unsafe fn load64(p: *const u8) -> Self::Q {
         _mm512_loadu_si512(p.cast())
@@ -78,14 +132,6 @@ impl Vector for Avx512Vnni {
     }
 
     #[inline(always)]
-    unsafe fn zero() -> Self::S {
-        _mm512_setzero_ps()
-    }
-    #[inline(always)]
-    unsafe fn splat(v: f32) -> Self::S {
-        _mm512_set1_ps(v)
-    }
-    #[inline(always)]
     unsafe fn u8x16(x: u128) -> Self::S {
         _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(transmute::<u128, __m128i>(x)))
     }
@@ -94,48 +140,9 @@ impl Vector for Avx512Vnni {
         _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(transmute::<u128, __m128i>(x)))
     }
     #[inline(always)]
-    unsafe fn u8x8(x: u64) -> Self::S {
-        let x = _mm_cvtsi64_si128(x as i64);
-        _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(x, x)))
-    }
-    #[inline(always)]
-    unsafe fn i8x8(x: u64) -> Self::S {
-        let x = _mm_cvtsi64_si128(x as i64);
-        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_unpacklo_epi8(x, x)))
-    }
-    #[inline(always)]
     unsafe fn f16x8(x: u128) -> Self::S {
         let x: __m128i = transmute(x);
         _mm512_cvtph_ps(_mm256_set_m128i(_mm_unpackhi_epi16(x, x), _mm_unpacklo_epi16(x, x)))
-    }
-    #[inline(always)]
-    unsafe fn load(p: *const f32) -> Self::S {
-        _mm512_loadu_ps(p)
-    }
-    #[inline(always)]
-    unsafe fn load_f16(p: *const u16) -> Self::S {
-        _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()))
-    }
-    #[inline(always)]
-    unsafe fn load_bf16(p: *const u16) -> Self::S {
-        let v = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
-        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(v))
-    }
-    #[inline(always)]
-    unsafe fn store(s: Self::S, p: *mut f32) {
-        _mm512_storeu_ps(p, s);
-    }
-    #[inline(always)]
-    unsafe fn scale(s: Self::S, k: f32) -> Self::S {
-        _mm512_mul_ps(s, _mm512_set1_ps(k))
-    }
-    #[inline(always)]
-    unsafe fn mul(a: Self::S, b: Self::S) -> Self::S {
-        _mm512_mul_ps(a, b)
-    }
-    #[inline(always)]
-    unsafe fn fma(a: Self::S, b: Self::S, c: Self::S) -> Self::S {
-        _mm512_fmadd_ps(a, b, c)
     }
     #[inline(always)]
     unsafe fn nfma(c: Self::S, a: Self::S, b: Self::S) -> Self::S {
@@ -151,19 +158,6 @@ impl Vector for Avx512Vnni {
     #[inline(always)]
     unsafe fn dot_i8<const C: usize>(acc: Self::S, _: Self::Q, _: *const i8, _: Self::S) -> Self::S {
         acc
-    }
-    #[inline(always)]
-    unsafe fn sum(s: Self::S) -> f32 {
-        sum256(_mm256_add_ps(_mm512_castps512_ps256(s), _mm512_extractf32x8_ps::<1>(s)))
-    }
-
-    #[inline(always)]
-    unsafe fn max_abs32(p: *const f32) -> f32 {
-        max_abs32(p)
-    }
-    #[inline(always)]
-    unsafe fn quantise32(p: *const f32, k: f32, q: *mut i8) -> [i16; 2] {
-        quantise32(p, k, q)
     }
 
     #[inline(always)]
