@@ -39,6 +39,9 @@ impl Vector for Scalar {
     unsafe fn fma(a: Self::S, b: Self::S, c: Self::S) -> Self::S {
         from_fn(|i| a[i] * b[i] + c[i])
     }
+    unsafe fn nfma(c: Self::S, a: Self::S, b: Self::S) -> Self::S {
+        from_fn(|i| c[i] - a[i] * b[i])
+    }
     unsafe fn sum(s: Self::S) -> f32 {
         s.iter().sum()
     }

@@ -33,6 +33,8 @@ pub(crate) trait Vector: Copy + 'static {
     unsafe fn mul(a: Self::S, b: Self::S) -> Self::S;
     /// a * b + c.
     unsafe fn fma(a: Self::S, b: Self::S, c: Self::S) -> Self::S;
+    /// c - a * b.
+    unsafe fn nfma(c: Self::S, a: Self::S, b: Self::S) -> Self::S;
     /// Sum of the 16 lanes.
     unsafe fn sum(s: Self::S) -> f32;
     /// Largest magnitude of 32 f32 from memory; NaN if one is NaN.
@@ -89,8 +91,6 @@ pub(crate) trait Quants: Vector {
     unsafe fn i8x16(x: u128) -> Self::S;
     /// 8 halves, each twice, to f32.
     unsafe fn f16x8(x: u128) -> Self::S;
-    /// c - a * b.
-    unsafe fn nfma(c: Self::S, a: Self::S, b: Self::S) -> Self::S;
     /// acc + per-16 dot products of 64 weights and the 64 activations at `a`, times s[4C..4C+4].
     /// `u` is unsigned; only where `FLIPS` may it exceed 127.
     unsafe fn dot<const C: usize>(acc: Self::S, u: Self::Q, a: *const i8, s: Self::S) -> Self::S;

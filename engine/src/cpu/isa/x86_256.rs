@@ -118,6 +118,10 @@ impl<D: Dot> Vector for Ymm<D> {
         [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])]
     }
     #[inline(always)]
+    unsafe fn nfma(c: Self::S, a: Self::S, b: Self::S) -> Self::S {
+        [_mm256_fnmadd_ps(a[0], b[0], c[0]), _mm256_fnmadd_ps(a[1], b[1], c[1])]
+    }
+    #[inline(always)]
     unsafe fn sum(s: Self::S) -> f32 {
         sum256(_mm256_add_ps(s[0], s[1]))
     }
@@ -208,10 +212,6 @@ impl<D: Dot> Quants for Ymm<D> {
     #[inline(always)]
     unsafe fn f16x8(x: u128) -> Self::S {
         twice_each(_mm256_cvtph_ps(transmute::<u128, __m128i>(x)))
-    }
-    #[inline(always)]
-    unsafe fn nfma(c: Self::S, a: Self::S, b: Self::S) -> Self::S {
-        [_mm256_fnmadd_ps(a[0], b[0], c[0]), _mm256_fnmadd_ps(a[1], b[1], c[1])]
     }
     #[inline(always)]
     unsafe fn dot<const C: usize>(acc: Self::S, u: Self::Q, a: *const i8, s: Self::S) -> Self::S {

@@ -59,6 +59,10 @@ impl Vector for Avx512Vnni {
         _mm512_fmadd_ps(a, b, c)
     }
     #[inline(always)]
+    unsafe fn nfma(c: Self::S, a: Self::S, b: Self::S) -> Self::S {
+        _mm512_fnmadd_ps(a, b, c)
+    }
+    #[inline(always)]
     unsafe fn sum(s: Self::S) -> f32 {
         sum256(_mm256_add_ps(_mm512_castps512_ps256(s), _mm512_extractf32x8_ps::<1>(s)))
     }
@@ -143,10 +147,6 @@ impl Quants for Avx512Vnni {
     unsafe fn f16x8(x: u128) -> Self::S {
         let x: __m128i = transmute(x);
         _mm512_cvtph_ps(_mm256_set_m128i(_mm_unpackhi_epi16(x, x), _mm_unpacklo_epi16(x, x)))
-    }
-    #[inline(always)]
-    unsafe fn nfma(c: Self::S, a: Self::S, b: Self::S) -> Self::S {
-        _mm512_fnmadd_ps(a, b, c)
     }
     #[inline(always)]
     unsafe fn dot<const C: usize>(acc: Self::S, u: Self::Q, a: *const i8, s: Self::S) -> Self::S {
