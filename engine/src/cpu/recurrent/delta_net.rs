@@ -238,7 +238,7 @@ unsafe fn step<V: Vector, const N: usize>(token: &Token, dim: usize, state: *mut
     let k_dot_q = V::splat(dot::<V>(k, q, dim));
     let mut delta = [V::zero(); N];
     for n in 0..N {
-        let missing = V::nfma(V::load(v.add(n * LANES)), V::splat(decay), from_k[n]);
+        let missing = V::fma(V::splat(-decay), from_k[n], V::load(v.add(n * LANES)));
         delta[n] = V::scale(missing, beta);
         V::store(V::fma(k_dot_q, delta[n], V::scale(from_q[n], decay)), out.add(n * LANES));
     }
