@@ -9,7 +9,7 @@ use crate::arch::blocks::{Buffers, Sizes, Step};
 use crate::arch::{self, Architecture, Loader};
 use crate::cpu::{Cpu, Isa};
 use crate::error::EngineError;
-use crate::gguf::{MappedModel, ModelFacts};
+use crate::gguf::{MappedModel, ModelFacts, TensorFacts};
 use crate::kv::{Cache, CacheOptions, KvType, KvTypes};
 use crate::ops::Ops;
 use crate::place::{Budget, Footprint, Placement};
@@ -94,7 +94,7 @@ impl Model {
             Footprint { kv_bytes: (0..n_layers).map(kv_bytes).collect(), buffer_bytes: sizes.n_bytes(options.n_batch) };
         options.placement.check_budgets(&footprint, &options.budgets)?;
         if options.preload == Preload::Weights {
-            read_pages(&file, on)?;
+            read_pages(&file, n_layers, on)?;
         }
         let ops = Ops::new(Cpu::new(options.isa.unwrap_or_else(Isa::best), options.n_threads)?);
         go_on(on(1.0))?;
@@ -197,14 +197,16 @@ impl LoadOptions {
     }
 }
 
-/// Touches every page of the weights once, so that the system reads them.
-fn read_pages(file: &MappedModel, on: &mut dyn FnMut(f32) -> Flow) -> Result<(), EngineError> {
+/// Touches every page of the weights once, so that the system reads them; not those of layers that are not run.
+fn read_pages(file: &MappedModel, n_layers: usize, on: &mut dyn FnMut(f32) -> Flow) -> Result<(), EngineError> {
     const PAGE_BYTES: usize = 4096;
     /// Between two reports; a slow disk reads this in about 40 ms.
     const PIECE_BYTES: usize = 4 << 20;
-    let total: u64 = file.facts.tensors.iter().map(|tensor| tensor.n_bytes).sum();
+    let is_run = |tensor: &&TensorFacts| ModelFacts::layer_of(&tensor.name).is_none_or(|(layer, _)| layer < n_layers);
+    let tensors = || file.facts.tensors.iter().filter(is_run);
+    let total: u64 = tensors().map(|tensor| tensor.n_bytes).sum();
     let mut n_read = 0u64;
-    for tensor in &file.facts.tensors {
+    for tensor in tensors() {
         for piece in file.tensor_bytes(tensor).chunks(PIECE_BYTES) {
             let sum = piece.iter().step_by(PAGE_BYTES).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
             std::hint::black_box(sum);

@@ -199,6 +199,22 @@ fn unknown_tensor_types_are_named() {
 }
 
 #[test]
+fn layers_that_predict_further_ahead_do_not_count() {
+    let read = |n_ahead: u32| read(&small().meta("llama.nextn_predict_layers", n_ahead).to_bytes().unwrap()).unwrap();
+    assert_eq!(read(0).n_layers().unwrap(), 2);
+    assert_eq!(read(1).n_layers().unwrap(), 1);
+    assert_eq!(read(1).arch_u32_per_layer("attention.head_count").unwrap(), Some(vec![4]));
+    for n_ahead in [2, 3] {
+        let expected = format!("key `llama.nextn_predict_layers` is {n_ahead}: no layers are left");
+        assert_eq!(read(n_ahead).n_layers().unwrap_err().to_string(), expected);
+    }
+    assert_eq!(ModelFacts::layer_of("blk.12.attn_q.weight"), Some((12, "attn_q.weight")));
+    for name in ["output.weight", "blk.x.attn", "blk.", "blk.1", "blk.99999999999999999999.a"] {
+        assert_eq!(ModelFacts::layer_of(name), None, "{name}");
+    }
+}
+
+#[test]
 fn contradictions_are_named() {
     let error = |writer: Writer| {
         read(&writer.to_bytes().expect("a fixture can be written")).expect_err("it is wrong").to_string()

@@ -2,8 +2,6 @@
 //! of fixed size. Read from the layer's own tensors, because their rows are what is stored.
 use tandem_engine::gguf::{GgufError, ModelFacts, Value};
 
-use super::sizes::layer_of;
-
 /// Bytes of an f16.
 const ELEM_BYTES: u64 = 2;
 /// Bytes of an f32: recurrent states keep full precision.
@@ -36,7 +34,9 @@ impl LayerKv {
         let mut is_recurrent = vec![false; n_layers];
         let mut has_fused = vec![false; n_layers];
         for tensor in &facts.tensors {
-            let Some((index, rest)) = layer_of(&tensor.name).filter(|(index, _)| *index < n_layers) else { continue };
+            let Some((index, rest)) = ModelFacts::layer_of(&tensor.name).filter(|(index, _)| *index < n_layers) else {
+                continue;
+            };
             let rows = tensor.shape.first().copied().unwrap_or(0);
             let layer = &mut layers[index];
             match rest {

@@ -142,9 +142,23 @@ impl ModelFacts {
         self.tensors.iter().fold(0, |n, tensor| n.saturating_add(tensor.n_elems()))
     }
 
-    /// Layers, as the header says.
+    /// Layers that every token goes through: the header's blocks without those that predict tokens further ahead, which
+    /// stand at the end.
     pub fn n_layers(&self) -> Result<u32, GgufError> {
-        self.arch_u32("block_count")
+        let n_ahead = self.arch_u32_or("nextn_predict_layers", 0)?;
+        match self.arch_u32("block_count")?.checked_sub(n_ahead) {
+            Some(n_layers) if n_layers > 0 || n_ahead == 0 => Ok(n_layers),
+            _ => {
+                let key = self.arch_key("nextn_predict_layers")?;
+                Err(GgufError::BadValue { key, value: n_ahead.into(), why: "no layers are left" })
+            }
+        }
+    }
+
+    /// The layer that a tensor belongs to, with the rest of its name: 7 and `attn_q.weight` for `blk.7.attn_q.weight`.
+    pub fn layer_of(name: &str) -> Option<(usize, &str)> {
+        let (index, rest) = name.strip_prefix("blk.")?.split_once('.')?;
+        Some((index.parse().ok()?, rest))
     }
 
     /// Trained context length in tokens.

@@ -47,6 +47,16 @@ fn kv_cache_follows_each_layers_kind() {
 }
 
 #[test]
+fn layers_that_predict_further_ahead_take_nothing() {
+    let machine = machine(Some(8.0), 32.0, 28.0);
+    let plain = free(&facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M"), &machine);
+    let ahead = free(&shapes::facts_with_layer_ahead("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M"), &machine);
+    assert_eq!(ahead.n_layers, QWEN36_35B.n_layers);
+    let bytes = |plan: &Plan| plan.lines.iter().map(|line| (line.part, line.bytes)).collect::<Vec<_>>();
+    assert_eq!(bytes(&ahead), bytes(&plain));
+}
+
+#[test]
 fn dense_parts_go_on_the_card_before_any_expert() {
     let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
     for (vram, n_gpu_layers, experts_on_gpu) in

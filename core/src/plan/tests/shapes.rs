@@ -116,6 +116,14 @@ pub(super) fn facts(name: &str, shape: Shape, quant: &str) -> ModelFacts {
     read(&writer, &format!("{name}-{quant}.gguf"))
 }
 
+/// The same with one more layer behind the others, which predicts the token after the next.
+pub(super) fn facts_with_layer_ahead(name: &str, shape: Shape, quant: &str) -> ModelFacts {
+    let (_, most, high) = *QUANTS.iter().find(|(label, ..)| *label == quant).expect("a label of the table");
+    let shape = Shape { n_layers: shape.n_layers + 1, ..shape };
+    let writer = metadata(shape).meta(&format!("{}.nextn_predict_layers", shape.architecture), 1u32);
+    read(&Builder { writer, shape, most, high }.tensors(), &format!("{name}-{quant}.gguf"))
+}
+
 /// Facts from a header without data.
 pub(super) fn read(writer: &Writer, file_name: &str) -> ModelFacts {
     let (header, file_bytes) = writer.header().expect("a header");
