@@ -1,6 +1,7 @@
 //! Products of every format on every ISA present, against decoded weights in f64.
 //!
 //! The norm is the format's scalar decode times the activations *as quantised*: what is left is rounding in f32.
+use super::isa::per_isa;
 use super::{Activations, Cpu, ISAS, Isa, Matrix, matmul, matmul_list};
 use crate::gguf::TensorType;
 use crate::quant::{FORMATS, Format, SPAN, decode_row, encode_row};
@@ -34,7 +35,17 @@ fn is_float(t: TensorType) -> bool {
     matches!(t, TensorType::F32 | TensorType::F16 | TensorType::BF16)
 }
 
-/// Where a block holds halves: random ones would be infinite or NaN.
+/// Brings the scales of a block of random bytes into a middle range: halves to 2^-7..2^-6, small floats below 2^-3.
+/// Random ones would be infinite, NaN or far apart.
+fn tame(t: TensorType, block: &mut [u8], rng: &mut Rng) {
+    match t {
+        TensorType::MXFP4 => block[0] = 122 + (block[0] & 3),
+        TensorType::NVFP4 => block[..4].iter_mut().filter(|s| **s != 0x7f).for_each(|s| *s &= 0x27),
+        _ => halves(t).iter().for_each(|at| block[at + 1] = 0x20 | (rng.bits() as u8 & 0x83)),
+    }
+}
+
+/// Where a block holds halves.
 fn halves(t: TensorType) -> &'static [usize] {
     match t {
         TensorType::Q8_0 | TensorType::Q4_0 | TensorType::Q5_0 | TensorType::IQ4_NL | TensorType::IQ4_XS => &[0],
@@ -46,7 +57,7 @@ fn halves(t: TensorType) -> &'static [usize] {
     }
 }
 
-/// Rows of random weights; of one byte where `byte` is given. Halves lie in 2^-7..2^-6.
+/// Rows of random weights; of one byte, but for the scales, where `byte` is given.
 fn weights(t: TensorType, n_elems: usize, byte: Option<u8>, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = vec![0; t.row_bytes(n_elems as u64).unwrap() as usize];
     if is_float(t) {
@@ -56,18 +67,16 @@ fn weights(t: TensorType, n_elems: usize, byte: Option<u8>, rng: &mut Rng) -> Ve
     }
     bytes.fill_with(|| byte.unwrap_or((rng.bits() >> 32) as u8));
     for block in bytes.chunks_exact_mut(t.row().block_bytes as usize) {
-        for &at in halves(t) {
-            block[at + 1] = 0x20 | (rng.bits() as u8 & 0x83);
-        }
+        tame(t, block, rng);
     }
     bytes
 }
 
 /// Row lengths that are whole blocks: shorter than a span, a span, tails of every number of blocks.
 fn lengths(t: TensorType) -> Vec<usize> {
-    match t.row().block_elems {
+    match t.row().block_elems as usize {
         1 => vec![1, 7, 16, 33, 256, 577],
-        32 => (1..=17).map(|n| 32 * n).chain([576, 1536, 2080]).collect(),
+        n @ (32 | 64) => (1..=544 / n).map(|i| n * i).chain([576, 1536, 2112]).collect(),
         _ => vec![256, 512, 1280],
     }
 }
@@ -149,6 +158,39 @@ fn every_format_survives_extreme_blocks() {
                     compare(&cpu, format, (5, 1024, n_tokens), Some(byte), &mut rng);
                 }
             }
+        }
+    }
+}
+
+per_isa! {
+    /// The same byte as 16 scales of MXFP4 and of NVFP4; the scalar ISA takes them from a block that holds 1.
+    unsafe fn small_float_scales<V: Quants>(x: u8, out: &mut [[f32; 16]; 2]) {
+        let bytes = u128::from_le_bytes([x; 16]);
+        // SAFETY: the ISA is the caller's; 16 floats each.
+        unsafe {
+            V::store(V::e8m0x8(bytes as u64), out[0].as_mut_ptr());
+            V::store(V::ue4m3x16(bytes), out[1].as_mut_ptr());
+        }
+    } scalar {
+        let mut w = [0.0; 64];
+        decode_row(TensorType::MXFP4, &[[x, 1].as_slice(), &[0; 15]].concat(), &mut w[..32]).unwrap();
+        out[0] = [w[0]; 16];
+        decode_row(TensorType::NVFP4, &[[x, 0, 0, 0, 2].as_slice(), &[0; 31]].concat(), &mut w).unwrap();
+        out[1] = [w[0]; 16];
+    }
+}
+
+#[test]
+fn every_small_float_scale_equals_its_decode() {
+    for isa in isas() {
+        for x in 0..=255 {
+            let (mut got, mut want) = ([[f32::NAN; 16]; 2], [[f32::NAN; 16]; 2]);
+            // SAFETY: the ISA is present.
+            unsafe {
+                small_float_scales(isa, x, &mut got);
+                small_float_scales(Isa::Scalar, x, &mut want);
+            }
+            assert_eq!(got, want, "{isa} {x}");
         }
     }
 }

@@ -107,13 +107,13 @@ unsafe fn many_columns<C: Codec, V: Quants>(job: &Job<'_>) {
 struct Row {
     /// Whole spans of 256 weights.
     n_spans: usize,
-    /// Blocks behind them.
+    /// Pieces of 32 weights behind them.
     n_tail: usize,
 }
 
 impl Row {
     fn new<C: Codec>(n_cols: usize) -> Row {
-        Row { n_spans: n_cols / SPAN, n_tail: n_cols % SPAN / C::BLOCK }
+        Row { n_spans: n_cols / SPAN, n_tail: n_cols % SPAN / 32 }
     }
 }
 
@@ -152,7 +152,7 @@ unsafe fn tile<C: Codec, V: Quants, const R: usize, const N: usize>(
             let p = w[r].add(row.n_spans * C::SPAN_BYTES);
             if prefetch > 0 {
                 let mut line = 0;
-                while line < row.n_tail * C::BYTES {
+                while line < row.n_tail * 32 / C::BLOCK * C::BYTES {
                     V::prefetch(p.wrapping_add(prefetch + line));
                     line += 64;
                 }
@@ -186,7 +186,7 @@ unsafe fn float_span<C: Codec, V: Quants, const N: usize>(
     float_chunk::<C, V, N, 3>(acc, C::quants::<V, 3>(p), x, b, &s);
 }
 
-/// The blocks behind the last whole span, 64 weights at a time; a last single block is read twice, against zeros.
+/// The blocks behind the last whole span, 64 weights at a time; a last single block of 32 is read twice, against zeros.
 #[inline(always)]
 unsafe fn tail<C: Codec, V: Quants, const N: usize>(acc: &mut [V::S; N], p: *const u8, x: [*const Span; N], row: Row) {
     let (b, n) = (row.n_spans, row.n_tail);
@@ -204,7 +204,7 @@ unsafe fn tail<C: Codec, V: Quants, const N: usize>(acc: &mut [V::S; N], p: *con
     }
 }
 
-/// Chunk J of a tail of n > 2J blocks.
+/// Chunk J of a tail of n > 2J pieces.
 #[inline(always)]
 unsafe fn tail_quants<C: Codec, V: Quants, const J: usize>(p: *const u8, n: usize) -> V::Q {
     if n == 2 * J + 1 { C::tail_quants::<V>(p.add(2 * J * C::BYTES)) } else { C::quants::<V, J>(p) }

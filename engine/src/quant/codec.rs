@@ -20,7 +20,7 @@ pub(crate) const SPAN: usize = 256;
 pub(crate) trait Codec: 'static {
     /// The type.
     const TENSOR_TYPE: TensorType;
-    /// Weights per block: 32 or 256.
+    /// Weights per block: 32, 64 or 256.
     const BLOCK: usize;
     /// Bytes per block.
     const BYTES: usize;
@@ -58,13 +58,13 @@ pub(crate) trait Codec: 'static {
         (0, 0, 0.0, 0.0)
     }
 
-    /// As `scales`, for `n_blocks` < 8 blocks of 32 at `p`; zero behind them. Never called for blocks of 256.
+    /// As `scales`, for `n` < 8 pieces of 32 weights at `p`; zero behind them. Never called for blocks of 256.
     #[inline(always)]
-    unsafe fn tail_scales<V: Quants>(_p: *const u8, _n_blocks: usize) -> (V::S, V::S) {
+    unsafe fn tail_scales<V: Quants>(_p: *const u8, _n: usize) -> (V::S, V::S) {
         (V::zero(), V::zero())
     }
 
-    /// The one block of 32 at `p`, twice. Never called for blocks of 256.
+    /// The one block of 32 at `p`, twice. Never called for larger blocks.
     #[inline(always)]
     unsafe fn tail_quants<V: Quants>(p: *const u8) -> V::Q {
         Self::quants::<V, 0>(p)

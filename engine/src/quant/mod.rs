@@ -10,6 +10,8 @@ mod f16;
 mod f32;
 mod iq4_nl;
 mod iq4_xs;
+mod mxfp4;
+mod nvfp4;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -43,4 +45,6 @@ pub static FORMATS: &[Format] = &[
     q6_k::FORMAT,
     iq4_nl::FORMAT,
     iq4_xs::FORMAT,
+    mxfp4::FORMAT,
+    nvfp4::FORMAT,
 ];

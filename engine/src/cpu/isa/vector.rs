@@ -72,6 +72,9 @@ pub(crate) trait Quants: Vector {
     /// 16 bytes of `a` twice, 16 bytes of `b` twice; even copies shifted right by 0, odd ones by 4.
     /// Bits that cross bytes are garbage.
     unsafe fn spread16(a: *const u8, b: *const u8) -> Self::Q;
+    /// 32 bytes as four words of eight: each word twice, the second copy shifted right by 4.
+    /// Bits that cross bytes are garbage.
+    unsafe fn spread8(p: *const u8) -> Self::Q;
     /// One byte per bit, 32 of `a` and then 32 of `b`, lowest first: 0xff where the bit is set, else 0.
     unsafe fn bits32(a: u32, b: u32) -> Self::Q;
     /// Shift right by 4 inside 16-bit units; mask before use.
@@ -91,6 +94,10 @@ pub(crate) trait Quants: Vector {
     unsafe fn i8x16(x: u128) -> Self::S;
     /// 8 halves, each twice, to f32.
     unsafe fn f16x8(x: u128) -> Self::S;
+    /// 8 exponents (E8M0), each twice, to f32: 2^(x - 128), half of what the format says.
+    unsafe fn e8m0x8(x: u64) -> Self::S;
+    /// 16 small floats (UE4M3) to f32; 0x7f is 0.
+    unsafe fn ue4m3x16(x: u128) -> Self::S;
     /// acc + per-16 dot products of 64 weights and the 64 activations at `a`, times s[4C..4C+4].
     /// `u` is unsigned; only where `FLIPS` may it exceed 127.
     unsafe fn dot<const C: usize>(acc: Self::S, u: Self::Q, a: *const i8, s: Self::S) -> Self::S;

@@ -169,6 +169,13 @@ impl<D: Dot> Quants for Ymm<D> {
         [_mm256_srlv_epi64(a, by), _mm256_srlv_epi64(b, by)]
     }
     #[inline(always)]
+    unsafe fn spread8(p: *const u8) -> Self::Q {
+        let v = _mm256_loadu_si256(p.cast());
+        let by = _mm256_set_epi64x(4, 0, 4, 0);
+        let (lo, hi) = (_mm256_permute4x64_epi64::<0b01_01_00_00>(v), _mm256_permute4x64_epi64::<0b11_11_10_10>(v));
+        [_mm256_srlv_epi64(lo, by), _mm256_srlv_epi64(hi, by)]
+    }
+    #[inline(always)]
     unsafe fn bits32(a: u32, b: u32) -> Self::Q {
         [bits(a), bits(b)]
     }
@@ -212,6 +219,20 @@ impl<D: Dot> Quants for Ymm<D> {
     #[inline(always)]
     unsafe fn f16x8(x: u128) -> Self::S {
         twice_each(_mm256_cvtph_ps(transmute::<u128, __m128i>(x)))
+    }
+    #[inline(always)]
+    unsafe fn e8m0x8(x: u64) -> Self::S {
+        let x = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(x as i64));
+        let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(x, _mm256_set1_epi32(1)));
+        let denormal = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), x);
+        let is_denormal = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), x);
+        twice_each(_mm256_castsi256_ps(_mm256_blendv_epi8(normal, denormal, is_denormal)))
+    }
+    #[inline(always)]
+    unsafe fn ue4m3x16(x: u128) -> Self::S {
+        let h = ue4m3_halves(x);
+        let (lo, hi) = (_mm256_castsi256_si128(h), _mm256_extracti128_si256::<1>(h));
+        Self::scale([_mm256_cvtph_ps(lo), _mm256_cvtph_ps(hi)], 256.0)
     }
     #[inline(always)]
     unsafe fn dot<const C: usize>(acc: Self::S, u: Self::Q, a: *const i8, s: Self::S) -> Self::S {
@@ -360,6 +381,15 @@ unsafe fn bits(v: u32) -> __m256i {
     let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
     let v = _mm256_shuffle_epi8(_mm256_set1_epi32(v as i32), at);
     _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit)
+}
+
+/// 16 UE4M3 as halves, which have the same fields with a bias that is larger by 8; 0x7f becomes 0.
+#[inline(always)]
+pub(super) unsafe fn ue4m3_halves(x: u128) -> __m256i {
+    let x: __m128i = transmute(x);
+    let top = _mm_set1_epi8(0x7f);
+    let x = _mm_and_si128(_mm_andnot_si128(_mm_cmpeq_epi8(x, top), x), top);
+    _mm256_slli_epi16::<7>(_mm256_cvtepu8_epi16(x))
 }
 
 /// Eight lanes to sixteen, each twice.

@@ -5,7 +5,7 @@
 )]
 
 use super::vector::{Quants, Vector};
-use super::x86_256::{max_abs32, quantise32, sum256};
+use super::x86_256::{max_abs32, quantise32, sum256, ue4m3_halves};
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
@@ -111,6 +111,12 @@ impl Quants for Avx512Vnni {
         _mm512_srlv_epi64(v, _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0))
     }
     #[inline(always)]
+    unsafe fn spread8(p: *const u8) -> Self::Q {
+        let v = _mm512_castsi256_si512(_mm256_loadu_si256(p.cast()));
+        let v = _mm512_permutexvar_epi64(_mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0), v);
+        _mm512_srlv_epi64(v, _mm512_set_epi64(4, 0, 4, 0, 4, 0, 4, 0))
+    }
+    #[inline(always)]
     unsafe fn bits32(a: u32, b: u32) -> Self::Q {
         _mm512_movm_epi8(u64::from(a) | u64::from(b) << 32)
     }
@@ -147,6 +153,18 @@ impl Quants for Avx512Vnni {
     unsafe fn f16x8(x: u128) -> Self::S {
         let x: __m128i = transmute(x);
         _mm512_cvtph_ps(_mm256_set_m128i(_mm_unpackhi_epi16(x, x), _mm_unpacklo_epi16(x, x)))
+    }
+    #[inline(always)]
+    unsafe fn e8m0x8(x: u64) -> Self::S {
+        let x = _mm_cvtsi64_si128(x as i64);
+        let x = _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(x, x));
+        let normal = _mm512_slli_epi32::<23>(_mm512_sub_epi32(x, _mm512_set1_epi32(1)));
+        let is_denormal = _mm512_cmplt_epi32_mask(x, _mm512_set1_epi32(2));
+        _mm512_castsi512_ps(_mm512_mask_sllv_epi32(normal, is_denormal, _mm512_set1_epi32(1 << 21), x))
+    }
+    #[inline(always)]
+    unsafe fn ue4m3x16(x: u128) -> Self::S {
+        Self::scale(_mm512_cvtph_ps(ue4m3_halves(x)), 256.0)
     }
     #[inline(always)]
     unsafe fn dot<const C: usize>(acc: Self::S, u: Self::Q, a: *const i8, s: Self::S) -> Self::S {
