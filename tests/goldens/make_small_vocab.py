@@ -1,13 +1,17 @@
-"""A small vocabulary for testing pre-tokenizers, and llama.cpp's token ids under each: `tests/tests/tokens.rs` compares.
+"""Small vocabularies for testing tokenizers, and llama.cpp's token ids under each: `engine/tests/token.rs` compares.
 
-    pip install llama-cpp-python==0.3.36 gguf==0.19.0
-    pip download --no-deps --no-binary :all: llama-cpp-python==0.3.36   # has vendor/llama.cpp/models/ggml-vocab-gpt-2.gguf
-    python tests/goldens/make_small_vocab.py ggml-vocab-gpt-2.gguf tests/data
+    pip install llama-cpp-python==0.3.36 gguf==0.19.0 tokenizers==0.23.3
+    pip download --no-deps --no-binary :all: llama-cpp-python==0.3.36   # has vendor/llama.cpp/models
+    python tests/goldens/make_small_vocab.py vendor/llama.cpp/models tests/data
 
-Keeps of GPT-2's vocabulary (MIT licence) what the corpus needs under any of the rules: every byte, every token that comes
-out, and the merges that build them. Then asks llama.cpp for the ids of each line of at most 100 characters, one JSON
-object per rule. Rules for which llama.cpp itself only approximates the published pattern (gpt-4o, tekken, youtu) are
-left out.
+Keeps of a real vocabulary what the corpus needs: every byte, every special token, every token that comes out, and what it is
+merged from. Then asks for the ids of each line of at most 100 characters.
+
+- `vocab-small.gguf` from GPT-2's (MIT licence), `token-goldens-rules.jsonl` with one JSON object per pre-tokenizer. Where
+  llama.cpp only approximates the pattern that a model's makers published, the ids are those of Hugging Face's `tokenizers`
+  under the published pattern, and `llama_cpp_differs` lists the lines for which llama.cpp's are others.
+- `vocab-small-spm.gguf` from Phi-3's (MIT licence) and `vocab-small-gemma4.gguf` from Gemma 4's (Apache 2.0 licence),
+  `token-goldens-characters.jsonl` with one JSON object per vocabulary and change of its keys.
 """
 
 import json
@@ -16,76 +20,183 @@ import sys
 import tempfile
 
 import gguf
+import tokenizers
 
 from make_token_goldens import load, tokenize
 
 RULES = [
-    "llama-bpe", "glm4", "dbrx", "qwen2", "qwen35", "deepseek-v3", "deepseek-coder", "gpt-2", "smollm", "falcon", "bloom",
-    "viking", "seed-coder", "bailingmoe", "minicpm5", "exaone-moe", "laguna", "default",
+    "llama-bpe", "glm4", "dbrx", "qwen2", "qwen35", "deepseek-v3", "deepseek-llm", "deepseek-coder", "gpt-2", "smollm", "falcon",
+    "bloom", "viking", "seed-coder", "bailingmoe", "minicpm5", "exaone-moe", "laguna", "superbpe", "spark2_5", "ufakzeka", "default",
 ]
 
-
-def write(path, tokens, types, merges, pre, end):
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_name(f"A part of GPT-2's vocabulary")
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(tokens)
-    writer.add_token_types(types)
-    writer.add_token_merges(merges)
-    writer.add_bos_token_id(end)
-    writer.add_eos_token_id(end)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+CONTRACTION = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
-def applied_merges(text, ranks):
-    """The merges that build a token, by doing them."""
-    symbols, applied = list(text), set()
-    while len(symbols) > 1:
-        rank, i = min((ranks.get(pair, 1 << 30), i) for i, pair in enumerate(zip(symbols, symbols[1:])))
-        if rank == 1 << 30:
-            break
-        applied.add(rank)
-        symbols[i:i + 2] = ["".join(symbols[i:i + 2])]
-    return applied
+def cased(contraction, digits, line_ends=r"[\r\n/]*", but=""):
+    upper, lower = rf"[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}{but}]", rf"[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}{but}]"
+    first = r"[^\r\n\p{L}\p{N}]?"
+    words = f"{first}{upper}*{lower}+{contraction}|{first}{upper}+{lower}*{contraction}"
+    return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+{line_ends}|{SPACES}"
+
+
+# The patterns as published: of o200k and of Kimi K2 in their tiktoken files, of the others in their `tokenizer.json`.
+PUBLISHED = {
+    "gpt-4o": [cased(f"{CONTRACTION}?", r"\p{N}{1,3}")],
+    "tekken": [cased("", r"\p{N}")],
+    "kimi-k2": [r"\p{Han}+|" + cased(f"{CONTRACTION}?", r"\p{N}{1,3}", r"[\r\n]*", r"&&[^\p{Han}]")],
+    "youtu": [
+        "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+        cased(f"{CONTRACTION}?", r"\p{N}"),
+    ],
+}
+TAKES_WHOLE_TOKENS = ["tekken", "youtu"]
+
+# Changes of keys under which the vocabularies of characters are asked; `None` leaves a key out.
+CHANGES = {
+    "spm": [
+        {},
+        {"general.name": "Another model"},
+        {"tokenizer.ggml.add_space_prefix": False},
+        {"tokenizer.ggml.scores": None},
+    ],
+    "gemma4": [{}],
+}
+
+
+class Vocabulary:
+    """The tokenizer keys of a file."""
+
+    def __init__(self, path):
+        fields = gguf.GGUFReader(path).fields
+        contents = lambda key: fields[key].contents() if key in fields else None
+        self.name = contents("general.name")
+        self.model, self.tokens, self.types, self.scores, self.merges = (
+            contents(f"tokenizer.ggml.{key}") for key in ["model", "tokens", "token_type", "scores", "merges"])
+        self.ids = {key: contents(key) for key in fields if key.startswith("tokenizer.") and key.endswith("_token_id")}
+        self.flags = {f"tokenizer.ggml.{key}": contents(f"tokenizer.ggml.{key}") for key in ["add_bos_token", "add_space_prefix"]}
+        self.ranks = {split(merge): rank for rank, merge in enumerate(self.merges or [])}
+        self.by_text = {token: i for i, token in enumerate(self.tokens)}
+
+    def part(self, kept):
+        """Only these tokens, and the merges that make them."""
+        part = Vocabulary.__new__(Vocabulary)
+        part.name, part.model, part.flags = self.name, self.model, self.flags
+        ids = sorted(kept)
+        texts = {self.tokens[i] for i in ids}
+        pick = lambda values: values and [values[i] for i in ids]
+        part.tokens, part.types, part.scores = pick(self.tokens), pick(self.types), pick(self.scores)
+        part.merges = self.merges and [merge for merge in self.merges if {*split(merge), "".join(split(merge))} <= texts]
+        part.ids = {key: ids.index(i) for key, i in self.ids.items() if i in kept}
+        return part
+
+    def write(self, path, changes={}):
+        writer = gguf.GGUFWriter(path, "llama")
+        keep = lambda key, value: changes.get(key, value)
+        writer.add_name(keep("general.name", self.name))
+        writer.add_tokenizer_model(self.model)
+        if "tokenizer.ggml.pre" in changes:
+            writer.add_tokenizer_pre(changes["tokenizer.ggml.pre"])
+        writer.add_token_list(self.tokens)
+        writer.add_token_types(self.types)
+        if keep("tokenizer.ggml.scores", self.scores):
+            writer.add_token_scores(self.scores)
+        if self.merges:
+            writer.add_token_merges(self.merges)
+        for key, i in self.ids.items():
+            writer.add_uint32(key, i)
+        for key, flag in self.flags.items():
+            if keep(key, flag) is not None:
+                writer.add_bool(key, keep(key, flag))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+    def parts_of(self, i):
+        """The tokens that a token is merged from, by merging it."""
+        symbols, parts = list(self.tokens[i]), set()
+        while True:
+            parts.update(self.by_text[symbol] for symbol in symbols if symbol in self.by_text)
+            pairs = [(self.order(pair), i) for i, pair in enumerate(zip(symbols, symbols[1:]))]
+            best, i = min(((order, i) for order, i in pairs if order is not None), default=(None, None))
+            if best is None:
+                return parts
+            symbols[i:i + 2] = ["".join(symbols[i:i + 2])]
+
+    def order(self, pair):
+        if self.merges:
+            return self.ranks.get(pair)
+        merged = self.by_text.get("".join(pair))
+        return None if merged is None else -self.scores[merged]
+
+    def needed(self, used):
+        """Used tokens, special and byte tokens, and what they are merged from."""
+        kept = used | {i for i, kind in enumerate(self.types) if kind != 1} | {i for i, text in enumerate(self.tokens) if len(text) == 1 and ord(text) < 0x144}
+        return kept.union(*(self.parts_of(i) for i in kept if self.types[i] == 1))
+
+
+def split(merge):
+    at = merge.index(" ", 1)
+    return merge[:at], merge[at + 1:]
+
+
+def published(vocabulary, rule):
+    """Hugging Face's tokenizer of the published pattern."""
+    merges = [split(merge) for merge in vocabulary.merges]
+    by_text = {token: i for i, token in enumerate(vocabulary.tokens)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(by_text, merges, ignore_merges=rule in TAKES_WHOLE_TOKENS))
+    pre = tokenizers.pre_tokenizers
+    cuts = [pre.Split(tokenizers.Regex(pattern), "isolated") for pattern in PUBLISHED[rule]]
+    tokenizer.pre_tokenizer = pre.Sequence([*cuts, pre.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.add_special_tokens([text for text, kind in zip(vocabulary.tokens, vocabulary.types) if kind == 3])
+    return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def asked(vocabulary, texts, changes, special=True):
+    """llama.cpp's ids."""
+    with tempfile.TemporaryDirectory() as scratch:
+        path = os.path.join(scratch, "vocab.gguf")
+        vocabulary.write(path, changes)
+        llama, vocab = load(path)
+        return [tokenize(vocab, text, special) for text in texts]
 
 
 def main():
-    source, folder = sys.argv[1:3]
+    models, folder = sys.argv[1:3]
     corpus = [json.loads(line)["text"] for line in open(f"{folder}/token-corpus.jsonl", encoding="utf-8")]
-    fields = gguf.GGUFReader(source).fields
-    contents = lambda key: fields[f"tokenizer.ggml.{key}"].contents()
-    tokens, types, merges = contents("tokens"), contents("token_type"), contents("merges")
-    ranks = {tuple(merge.split(" ")): rank for rank, merge in enumerate(merges)}
-    end = contents("eos_token_id")
+    short = [text for text in corpus if len(text) <= 100]
 
-    kept_ids = {i for i, token in enumerate(tokens) if len(token) == 1} | {end}
-    with tempfile.TemporaryDirectory() as scratch:
-        path = os.path.join(scratch, "whole.gguf")
-        for rule in RULES:
-            write(path, tokens, types, merges, rule, end)
-            llama, vocab = load(path)
-            for text in corpus:
-                kept_ids.update(tokenize(vocab, text, True))
-    kept_merges = set()
-    for i in kept_ids - {end}:
-        kept_merges |= applied_merges(tokens[i], ranks)
-    by_text = {token: i for i, token in enumerate(tokens)}
-    kept_ids |= {by_text[merges[rank].replace(" ", "")] for rank in kept_merges}
+    whole = Vocabulary(f"{models}/ggml-vocab-gpt-2.gguf")
+    used = set()
+    for rule in RULES:
+        used.update(*asked(whole, corpus, {"tokenizer.ggml.pre": rule}))
+    for rule in PUBLISHED:
+        used.update(*map(published(whole, rule), corpus), *asked(whole, corpus, {"tokenizer.ggml.pre": rule}))
+    small = whole.part(whole.needed(used))
+    small.name = "A part of GPT-2's vocabulary"
+    small.write(f"{folder}/vocab-small.gguf", {"tokenizer.ggml.pre": "gpt-2"})
+    with open(f"{folder}/token-goldens-rules.jsonl", "w") as out:
+        for rule in [*RULES, *PUBLISHED]:
+            golden = {"pre": rule, "ids": asked(small, short, {"tokenizer.ggml.pre": rule})}
+            if rule in PUBLISHED:
+                ids = [published(small, rule)(text) for text in short]
+                golden["llama_cpp_differs"] = [i for i, pair in enumerate(zip(golden["ids"], ids)) if pair[0] != pair[1]]
+                golden["ids"] = ids
+            out.write(json.dumps(golden, separators=(",", ":")) + "\n")
 
-    ids = sorted(kept_ids)
-    small = ([tokens[i] for i in ids], [types[i] for i in ids], [merges[rank] for rank in sorted(kept_merges)])
-    write(f"{folder}/vocab-small.gguf", *small, "gpt-2", ids.index(end))
-    with tempfile.TemporaryDirectory() as scratch, open(f"{folder}/token-goldens-rules.jsonl", "w") as out:
-        path = os.path.join(scratch, "small.gguf")
-        for rule in RULES:
-            write(path, *small, rule, ids.index(end))
-            llama, vocab = load(path)
-            found = [tokenize(vocab, text, True) for text in corpus if len(text) <= 100]
-            out.write(json.dumps({"pre": rule, "ids": found}, separators=(",", ":")) + "\n")
+    with open(f"{folder}/token-goldens-characters.jsonl", "w") as out:
+        for name, source in [("spm", "phi-3"), ("gemma4", "gemma-4")]:
+            whole = Vocabulary(f"{models}/ggml-vocab-{source}.gguf")
+            used = set()
+            for changes in CHANGES[name]:
+                used.update(*asked(whole, short, changes))
+            small = whole.part(whole.needed(used))
+            small.name = f"A part of the vocabulary of {source}"
+            small.write(f"{folder}/vocab-small-{name}.gguf")
+            for changes in CHANGES[name]:
+                ids = {key: asked(small, short, changes, key == "parse") for key in ["parse", "literal"]}
+                out.write(json.dumps({"vocabulary": name, "changes": changes, **ids}, separators=(",", ":")) + "\n")
 
 
 main()

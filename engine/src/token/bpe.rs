@@ -1,159 +1,147 @@
-//! Byte-level byte-pair encoding: bytes are printable characters, and the pair of neighbours that was learned first is
-//! merged first. Pieces are ids from the start, so that merging compares numbers.
+//! Byte-pair encoding by a list of learned merges: the pair of neighbours that was learned first is merged first. Text is
+//! spelled in characters that stand for its bytes, or as it is. Pieces are ids, so that merging compares numbers.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 
 use super::error::TokenizerError;
+use super::merge::{Merged, NONE, Symbols};
+use super::vocab::Vocabulary;
+
+/// How a vocabulary writes text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// One printable character per byte.
+    Bytes,
+    /// As it is, with `▁` for spaces; what has no token is spelled in tokens `<0xHH>`.
+    Characters,
+}
 
 /// The learned merges of a vocabulary.
 #[derive(Debug)]
 pub(super) struct Bpe {
+    spelling: Spelling,
+    ignores_merges: bool,
     n_tokens: u32,
-    /// Text of a piece to its id: tokens, then pieces that merges name but the vocabulary lacks.
-    ids: HashMap<Box<[u8]>, u32>,
     /// Two neighbours to the rank of their merge and the piece they make.
-    merges: HashMap<(u32, u32), (u32, u32)>,
-    /// The piece of each byte.
-    byte_ids: [u32; 256],
-    /// What a piece the vocabulary lacks is made of; by id less `n_tokens`.
-    untokened: Vec<Box<[u8]>>,
+    merges: HashMap<(u32, u32), Merged>,
+    /// The piece of each byte, where bytes are spelled.
+    byte_ids: Vec<u32>,
+    /// Pieces that merges name but the vocabulary lacks: their ids go on after its own.
+    untokened: HashMap<Box<[u8]>, u32>,
+    /// The tokens that are left of each of these; by id less `n_tokens`.
+    parts: Vec<Vec<u32>>,
 }
 
 /// Room that encoding reuses from piece to piece.
 #[derive(Default)]
 pub(super) struct Scratch {
-    symbols: Vec<Symbol>,
-    queue: BinaryHeap<Reverse<Merge>>,
+    pub(super) symbols: Symbols,
     text: Vec<u8>,
 }
 
-#[derive(Clone, Copy)]
-struct Symbol {
-    id: u32,
-    prev: u32,
-    next: u32,
-}
-
-/// Ordered by rank, then leftmost; the rest says whether it is still about the symbols as they are.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Merge {
-    rank: u32,
-    left: u32,
-    right: u32,
-    left_id: u32,
-    right_id: u32,
-    merged_id: u32,
-}
-
-const NONE: u32 = u32::MAX;
-
 impl Bpe {
     /// Learns a vocabulary's merges, each "left right"; the texts are as in the file.
+    ///
+    /// ignores_merges   a piece that is a token as a whole is not merged up
     pub(super) fn new<'f>(
-        tokens: impl Iterator<Item = &'f [u8]>,
+        vocabulary: &Vocabulary,
         merges: impl Iterator<Item = &'f [u8]>,
+        spelling: Spelling,
+        ignores_merges: bool,
     ) -> Result<Self, TokenizerError> {
-        let mut ids = HashMap::new();
-        for (id, text) in (0..).zip(tokens) {
-            // Files leave gaps in a vocabulary as empty strings.
-            if text.is_empty() {
-                continue;
-            }
-            if let Some(first) = ids.insert(text.into(), id) {
-                let text = String::from_utf8_lossy(text).into_owned();
-                return Err(TokenizerError::DoubledToken { text, first, second: id });
-            }
-        }
-        let n_tokens = ids.values().max().map_or(0, |id| id + 1);
-        let mut bpe = Self { n_tokens, ids, merges: HashMap::new(), byte_ids: [NONE; 256], untokened: Vec::new() };
-        for byte in 0..=u8::MAX {
-            bpe.byte_ids[usize::from(byte)] = bpe.piece(byte_char(byte).encode_utf8(&mut [0; 4]).as_bytes());
+        let mut bpe = Self {
+            spelling,
+            ignores_merges,
+            n_tokens: vocabulary.n_tokens() as u32,
+            merges: HashMap::new(),
+            byte_ids: Vec::new(),
+            untokened: HashMap::new(),
+            parts: Vec::new(),
+        };
+        if spelling == Spelling::Bytes {
+            let piece = |byte| bpe.piece(vocabulary, byte_char(byte).encode_utf8(&mut [0; 4]).as_bytes());
+            bpe.byte_ids = (0..=u8::MAX).map(piece).collect();
         }
         for (rank, merge) in (0..).zip(merges) {
             let (left, right) = split_merge(merge).ok_or_else(|| TokenizerError::BadMerge {
                 index: rank as usize,
                 text: String::from_utf8_lossy(merge).into_owned(),
             })?;
-            let pair = (bpe.piece(left), bpe.piece(right));
-            let merged = bpe.piece(&[left, right].concat());
+            let pair = (bpe.piece(vocabulary, left), bpe.piece(vocabulary, right));
+            let id = bpe.piece(vocabulary, &[left, right].concat());
             // Where a list repeats itself, the first rank counts.
-            bpe.merges.entry(pair).or_insert((rank, merged));
+            bpe.merges.entry(pair).or_insert(Merged { rank, id });
         }
         Ok(bpe)
     }
 
-    /// The id of a token by its text.
-    pub(super) fn token(&self, text: &[u8]) -> Option<u32> {
-        self.ids.get(text).copied().filter(|id| *id < self.n_tokens)
-    }
-
-    fn piece(&mut self, text: &[u8]) -> u32 {
-        if let Some(id) = self.ids.get(text) {
-            return *id;
+    fn piece(&mut self, vocabulary: &Vocabulary, text: &[u8]) -> u32 {
+        if let Some(id) = self.known(vocabulary, text) {
+            return id;
         }
-        let id = self.n_tokens + self.untokened.len() as u32;
-        self.ids.insert(text.into(), id);
-        self.untokened.push(text.into());
+        let id = self.n_tokens + self.parts.len() as u32;
+        self.untokened.insert(text.into(), id);
+        self.parts.push(match self.spelling {
+            Spelling::Bytes => {
+                let text = String::from_utf8_lossy(text);
+                text.chars().filter_map(|c| vocabulary.token(c.encode_utf8(&mut [0; 4]).as_bytes())).collect()
+            }
+            Spelling::Characters => text.iter().filter_map(|byte| vocabulary.byte_token(*byte)).collect(),
+        });
         id
     }
 
-    /// Appends the tokens of one piece of text.
+    fn known(&self, vocabulary: &Vocabulary, text: &[u8]) -> Option<u32> {
+        vocabulary.token(text).or_else(|| self.untokened.get(text).copied())
+    }
+
+    /// Appends the tokens of one piece of text. Bytes without a token are left out.
     ///
     /// Cost     O(n log n) in the bytes of the piece
-    pub(super) fn encode(&self, piece: &str, ignores_merges: bool, scratch: &mut Scratch, out: &mut Vec<u32>) {
-        let Scratch { symbols, queue, text } = scratch;
-        if ignores_merges {
-            text.clear();
-            piece.bytes().for_each(|byte| push_char(text, byte_char(byte)));
-            if let Some(id) = self.token(text) {
-                out.push(id);
-                return;
-            }
+    pub(super) fn encode(&self, vocabulary: &Vocabulary, piece: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
+        let Scratch { symbols, text } = scratch;
+        if let Some(id) = self.whole(vocabulary, piece, text) {
+            out.push(id);
+            return;
         }
         symbols.clear();
-        queue.clear();
-        let n = piece.len() as u32;
-        symbols.extend((0..n).zip(piece.bytes()).map(|(i, byte)| Symbol {
-            id: self.byte_ids[usize::from(byte)],
-            prev: i.checked_sub(1).unwrap_or(NONE),
-            next: if i + 1 < n { i + 1 } else { NONE },
-        }));
-        (1..n).for_each(|right| self.enqueue(symbols, queue, right - 1, right));
-        while let Some(Reverse(merge)) = queue.pop() {
-            let (left, right) = (symbols[merge.left as usize], symbols[merge.right as usize]);
-            if (left.id, right.id) != (merge.left_id, merge.right_id) || left.next != merge.right {
-                continue;
+        match self.spelling {
+            Spelling::Bytes => {
+                (0..).zip(piece.bytes()).for_each(|(i, byte)| symbols.push(i, i + 1, self.byte_ids[usize::from(byte)]));
             }
-            symbols[merge.left as usize] = Symbol { id: merge.merged_id, next: right.next, ..left };
-            symbols[merge.right as usize].id = NONE;
-            if right.next != NONE {
-                symbols[right.next as usize].prev = merge.left;
-                self.enqueue(symbols, queue, merge.left, right.next);
-            }
-            if left.prev != NONE {
-                self.enqueue(symbols, queue, left.prev, merge.left);
+            Spelling::Characters => {
+                for (start, c) in piece.char_indices() {
+                    let end = start + c.len_utf8();
+                    let id = self.known(vocabulary, &piece.as_bytes()[start..end]);
+                    symbols.push(start as u32, end as u32, id.unwrap_or(NONE));
+                }
             }
         }
-        symbols.iter().filter(|symbol| symbol.id != NONE).for_each(|symbol| self.emit(symbol.id, out));
-    }
-
-    fn enqueue(&self, symbols: &[Symbol], queue: &mut BinaryHeap<Reverse<Merge>>, left: u32, right: u32) {
-        let (left_id, right_id) = (symbols[left as usize].id, symbols[right as usize].id);
-        if let Some(&(rank, merged_id)) = self.merges.get(&(left_id, right_id)) {
-            queue.push(Reverse(Merge { rank, left, right, left_id, right_id, merged_id }));
+        symbols.merge(|left, right| self.merges.get(&(left.id, right.id)).copied());
+        for symbol in symbols.iter() {
+            if symbol.id < self.n_tokens {
+                out.push(symbol.id);
+            } else if let Some(parts) = self.parts.get((symbol.id - self.n_tokens) as usize) {
+                out.extend(parts);
+            } else {
+                let bytes = &piece.as_bytes()[symbol.start as usize..symbol.end as usize];
+                out.extend(bytes.iter().filter_map(|byte| vocabulary.byte_token(*byte)));
+            }
         }
     }
 
-    /// A piece's token, or those of its bytes where it has none. Bytes without a token are left out.
-    fn emit(&self, id: u32, out: &mut Vec<u32>) {
-        match id.checked_sub(self.n_tokens) {
-            None => out.push(id),
-            Some(i) => {
-                let text = String::from_utf8_lossy(&self.untokened[i as usize]);
-                let chars = text.chars().filter_map(|c| self.token(c.encode_utf8(&mut [0; 4]).as_bytes()));
-                out.extend(chars);
+    /// The token of a piece that is not merged up.
+    fn whole(&self, vocabulary: &Vocabulary, piece: &str, text: &mut Vec<u8>) -> Option<u32> {
+        match self.spelling {
+            Spelling::Bytes if self.ignores_merges => {
+                text.clear();
+                piece
+                    .bytes()
+                    .for_each(|byte| text.extend_from_slice(byte_char(byte).encode_utf8(&mut [0; 4]).as_bytes()));
+                vocabulary.token(text)
             }
+            Spelling::Characters if piece.bytes().all(|byte| byte == b'\n') => vocabulary.token(piece.as_bytes()),
+            _ => None,
         }
     }
 }
@@ -165,13 +153,9 @@ fn split_merge(merge: &[u8]) -> Option<(&[u8], &[u8])> {
     (!right.is_empty()).then_some((left, right))
 }
 
-fn push_char(text: &mut Vec<u8>, c: char) {
-    text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-}
-
 /// The printable character that stands for a byte: itself where it is printable, else one from U+0100 on, in order.
 /// Source: `bytes_to_unicode` of GPT-2.
-pub(super) fn byte_char(byte: u8) -> char {
+fn byte_char(byte: u8) -> char {
     let code = match byte {
         0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => u32::from(byte),
         0x00..=0x20 => 0x100 + u32::from(byte),
@@ -181,8 +165,20 @@ pub(super) fn byte_char(byte: u8) -> char {
     char::from_u32(code).expect("all are below the surrogates")
 }
 
+/// The bytes that a text of such characters stands for; others stand for themselves.
+pub(super) fn spelled_bytes(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    for c in String::from_utf8_lossy(text).chars() {
+        match char_byte(c) {
+            Some(byte) => bytes.push(byte),
+            None => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    bytes
+}
+
 /// The byte that a character stands for, if it stands for one.
-pub(super) fn char_byte(c: char) -> Option<u8> {
+fn char_byte(c: char) -> Option<u8> {
     match u32::from(c) {
         code @ (0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) => Some(code as u8),
         code @ 0x100..=0x120 => Some((code - 0x100) as u8),
@@ -205,39 +201,49 @@ mod tests {
         assert_eq!(('\u{0}'..='\u{500}').filter(|c| char_byte(*c).is_some()).count(), 256);
     }
 
-    fn bpe(tokens: &[&str], merges: &[&str]) -> Bpe {
-        Bpe::new(tokens.iter().map(|t| t.as_bytes()), merges.iter().map(|m| m.as_bytes())).unwrap()
+    fn vocabulary(tokens: &[&str]) -> Vocabulary {
+        Vocabulary::new(tokens.iter().map(|token| token.as_bytes())).unwrap()
     }
 
-    fn encode(bpe: &Bpe, piece: &str) -> Vec<u32> {
+    /// The tokens of a piece under these merges.
+    fn encode(spelling: Spelling, tokens: &[&str], merges: &[&str], piece: &str) -> Vec<u32> {
+        let vocabulary = vocabulary(tokens);
+        let merges = merges.iter().map(|merge| merge.as_bytes());
+        let bpe = Bpe::new(&vocabulary, merges, spelling, false).unwrap();
         let mut out = Vec::new();
-        bpe.encode(piece, false, &mut Scratch::default(), &mut out);
+        bpe.encode(&vocabulary, piece, &mut Scratch::default(), &mut out);
         out
     }
 
     #[test]
     fn the_merge_learned_first_wins_then_the_leftmost() {
-        let bpe = bpe(&["a", "b", "c", "bc", "ab", "aa", "abc"], &["b c", "a b", "a a", "ab c", "a bc"]);
-        assert_eq!(encode(&bpe, "abc"), [6]);
-        assert_eq!(encode(&bpe, "aaa"), [5, 0]);
-        assert_eq!(encode(&bpe, "aabc"), [5, 3]);
-        assert_eq!(encode(&bpe, ""), [0; 0]);
+        let tokens = ["a", "b", "c", "bc", "ab", "aa", "abc"];
+        let merges = ["b c", "a b", "a a", "ab c", "a bc"];
+        for spelling in [Spelling::Bytes, Spelling::Characters] {
+            assert_eq!(encode(spelling, &tokens, &merges, "abc"), [6]);
+            assert_eq!(encode(spelling, &tokens, &merges, "aaa"), [5, 0]);
+            assert_eq!(encode(spelling, &tokens, &merges, "aabc"), [5, 3]);
+            assert_eq!(encode(spelling, &tokens, &merges, ""), [0; 0]);
+        }
     }
 
     #[test]
     fn pieces_without_a_token_fall_back_to_their_bytes() {
-        let bpe = bpe(&["a", "b"], &["a b", "ab a"]);
-        assert_eq!(encode(&bpe, "aba"), [0, 1, 0]);
-        assert_eq!(encode(&bpe, "azb"), [0, 1]);
+        assert_eq!(encode(Spelling::Bytes, &["a", "b"], &["a b", "ab a"], "aba"), [0, 1, 0]);
+        assert_eq!(encode(Spelling::Bytes, &["a", "b"], &["a b", "ab a"], "azb"), [0, 1]);
+        let tokens = ["<0x61>", "<0xC3>", "<0xA9>", "b", "\n\n"];
+        assert_eq!(encode(Spelling::Characters, &tokens, &["a b"], "abaéz"), [0, 0, 1, 2]);
+        assert_eq!(encode(Spelling::Characters, &tokens, &["a b"], "\n\n"), [4]);
     }
 
     #[test]
     fn malformed_merges_are_named() {
+        let vocabulary = vocabulary(&["a"]);
         for merge in ["", "a", " a", "a "] {
-            let error = Bpe::new([&b"a"[..]].into_iter(), [merge.as_bytes()].into_iter()).unwrap_err();
+            let error = Bpe::new(&vocabulary, [merge.as_bytes()].into_iter(), Spelling::Bytes, false).unwrap_err();
             assert!(matches!(error, TokenizerError::BadMerge { index: 0, .. }), "{merge:?}: {error}");
         }
-        let error = Bpe::new([&b"a"[..], b"a"].into_iter(), std::iter::empty()).unwrap_err();
+        let error = Vocabulary::new([&b"a"[..], b"a"].into_iter()).unwrap_err();
         assert!(matches!(error, TokenizerError::DoubledToken { first: 0, second: 1, .. }));
     }
 }

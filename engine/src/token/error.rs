@@ -9,6 +9,9 @@ pub enum TokenizerError {
     /// A key is missing or of the wrong type.
     #[error(transparent)]
     Gguf(#[from] GgufError),
+    /// A file without a vocabulary.
+    #[error("the file has no tokenizer")]
+    Absent,
     /// A kind of vocabulary the engine does not have.
     #[error("unknown tokenizer `{model}`")]
     UnknownModel {

@@ -1,24 +1,38 @@
-//! Text to token ids and back, for the vocabularies of GGUF files. Byte-level BPE only so far; other kinds are refused by
-//! name.
+//! Text to token ids and back, for the vocabularies of GGUF files: byte-pair encoding over bytes (`gpt2`) or characters
+//! (`gemma4`), and SentencePiece with scores (`llama`). Other kinds are refused by name.
 
 mod bpe;
 mod error;
+mod merge;
 mod pre;
 mod special;
+mod spm;
 mod utf8;
+mod vocab;
 
 pub use error::TokenizerError;
 pub use special::special_texts;
 pub use utf8::Utf8Stream;
 
 use crate::gguf::ModelFacts;
-use bpe::{Bpe, Scratch};
-use pre::{DefaultBos, Splitter};
-use special::{Fragment, Kind, Specials};
+use bpe::{Bpe, Scratch, Spelling};
+use pre::{DefaultBos, PreRow, Splitter};
+use special::{Defaults, Fragment, Kind, Specials};
+use spm::Spm;
+use vocab::Vocabulary;
 
 /// Whether the engine reads vocabularies of this `tokenizer.ggml.model` and `tokenizer.ggml.pre`.
 pub fn supports(model: &str, pre: Option<&str>) -> bool {
-    model == BPE && pre::find(pre.unwrap_or(pre::DEFAULT)).is_some()
+    match model {
+        BPE => pre::find(pre.unwrap_or(pre::DEFAULT)).is_some(),
+        SPM | pre::GEMMA4 => true,
+        _ => false,
+    }
+}
+
+/// Whether `tokenizer.ggml.model` says that there is no vocabulary.
+pub fn is_absent(model: &str) -> bool {
+    matches!(model, "" | "none" | "no_vocab")
 }
 
 /// Whether special tokens written out in a text become those tokens.
@@ -33,47 +47,70 @@ pub enum Special {
 /// A model's vocabulary.
 #[derive(Debug)]
 pub struct Tokenizer {
-    texts: Vec<Box<[u8]>>,
-    bpe: Bpe,
-    splitter: Splitter,
-    ignores_merges: bool,
+    vocabulary: Vocabulary,
+    encoding: Encoding,
     specials: Specials,
-    bos: Option<u32>,
     add_bos: bool,
+}
+
+/// How text between special tokens becomes tokens.
+#[derive(Debug)]
+enum Encoding {
+    Bpe {
+        splitter: Splitter,
+        bpe: Bpe,
+        spelling: Spelling,
+    },
+    Spm {
+        spm: Spm,
+        /// A space goes before text that starts a prompt or follows a special token.
+        adds_space: bool,
+    },
 }
 
 impl Tokenizer {
     /// Reads the vocabulary of a model file.
     pub fn from_facts(facts: &ModelFacts) -> Result<Self, TokenizerError> {
-        let model = facts.get_str("tokenizer.ggml.model")?.unwrap_or_default();
-        if model != BPE {
-            return Err(TokenizerError::UnknownModel { model: model.to_owned() });
+        match facts.get_str("tokenizer.ggml.model")?.unwrap_or_default() {
+            BPE => Self::with_merges(facts, facts.get_str("tokenizer.ggml.pre")?),
+            pre::GEMMA4 => Self::with_merges(facts, Some(pre::GEMMA4)),
+            SPM => Self::with_scores(facts),
+            model if is_absent(model) => Err(TokenizerError::Absent),
+            model => Err(TokenizerError::UnknownModel { model: model.to_owned() }),
         }
-        let pre = facts.get_str("tokenizer.ggml.pre")?.unwrap_or_else(|| {
+    }
+
+    fn with_merges(facts: &ModelFacts, pre: Option<&str>) -> Result<Self, TokenizerError> {
+        let pre = pre.unwrap_or_else(|| {
             tracing::warn!("the file names no pre-tokenizer: answers may be worse");
             pre::DEFAULT
         });
-        let row = pre::find(pre).ok_or_else(|| TokenizerError::UnknownPre { pre: pre.to_owned() })?;
-        let texts: Vec<Box<[u8]>> =
-            facts.metadata.get_strings("tokenizer.ggml.tokens")?.into_iter().flatten().map(Box::from).collect();
-        if texts.is_empty() {
-            return Err(TokenizerError::NoTokens);
-        }
+        let row: &PreRow = pre::find(pre).ok_or_else(|| TokenizerError::UnknownPre { pre: pre.to_owned() })?;
+        let vocabulary = Vocabulary::from_facts(facts)?;
         let merges = facts.metadata.get_strings("tokenizer.ggml.merges")?.into_iter().flatten();
-        let bpe = Bpe::new(texts.iter().map(|text| &**text), merges)?;
-        let specials = Specials::new(facts, &texts, &bpe)?;
-        let default_bos = Some(DEFAULT_BOS).filter(|id| row.bos != DefaultBos::Absent && (*id as usize) < texts.len());
-        let bos = specials.bos.or(default_bos);
-        let asks_bos = facts.get_bool("tokenizer.ggml.add_bos_token")?.unwrap_or(row.bos == DefaultBos::Added);
-        Ok(Self {
-            texts,
-            bpe,
-            splitter: Splitter::new(row),
-            ignores_merges: row.ignores_merges,
-            specials,
-            bos,
-            add_bos: asks_bos && bos.is_some(),
-        })
+        let bpe = Bpe::new(&vocabulary, merges, row.spelling, row.ignores_merges)?;
+        let default_bos = match row.bos {
+            DefaultBos::Off | DefaultBos::Added => Some(DEFAULT_BOS),
+            DefaultBos::Absent | DefaultBos::Forced => None,
+        };
+        let specials = Specials::new(facts, &vocabulary, Defaults { bos: default_bos, ..Defaults::default() })?;
+        let asks_bos = match facts.get_bool(ADD_BOS)? {
+            _ if row.bos == DefaultBos::Forced => true,
+            Some(asks_bos) => asks_bos,
+            None => row.bos == DefaultBos::Added,
+        };
+        let encoding = Encoding::Bpe { splitter: Splitter::new(row), bpe, spelling: row.spelling };
+        Ok(Self { add_bos: asks_bos && specials.bos.is_some(), vocabulary, encoding, specials })
+    }
+
+    fn with_scores(facts: &ModelFacts) -> Result<Self, TokenizerError> {
+        let vocabulary = Vocabulary::from_facts(facts)?;
+        let specials = Specials::new(facts, &vocabulary, SPM_DEFAULTS)?;
+        let spm = Spm::new(facts, &vocabulary, &specials.kinds, specials.unknown)?;
+        let adds_space = facts.get_bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+        let asks_bos = facts.get_bool(ADD_BOS)?.unwrap_or(true);
+        let encoding = Encoding::Spm { spm, adds_space };
+        Ok(Self { add_bos: asks_bos && specials.bos.is_some(), vocabulary, encoding, specials })
     }
 
     /// The tokens of a text; never adds BOS.
@@ -89,14 +126,20 @@ impl Tokenizer {
         let mut out = Vec::new();
         let mut scratch = Scratch::default();
         let mut run = String::new();
+        let mut follows_stripping = false;
         for (text, special) in parts {
+            let text = if follows_stripping { special::strip(text) } else { text };
             for fragment in self.specials.cut(text, *special == Special::Parse) {
                 match fragment {
-                    Fragment::Text(text) => run.push_str(text),
+                    Fragment::Text(text) => {
+                        run.push_str(text);
+                        follows_stripping = false;
+                    }
                     Fragment::Token(id) => {
                         self.encode_run(&run, &mut scratch, &mut out);
                         run.clear();
                         out.push(id);
+                        follows_stripping = self.specials.strips_right(id);
                     }
                 }
             }
@@ -105,14 +148,29 @@ impl Tokenizer {
         out
     }
 
-    /// Text without special tokens.
+    /// Text without special tokens, from one of them or a start to the next or the end.
     fn encode_run(&self, text: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
-        self.splitter.split(text, &mut |piece| self.bpe.encode(piece, self.ignores_merges, scratch, out));
+        if text.is_empty() {
+            return;
+        }
+        match &self.encoding {
+            Encoding::Bpe { splitter, bpe, spelling: Spelling::Bytes } => {
+                splitter.split(text, &mut |piece| bpe.encode(&self.vocabulary, piece, scratch, out));
+            }
+            Encoding::Bpe { splitter, bpe, spelling: Spelling::Characters } => {
+                splitter
+                    .split(&text.replace(' ', SPACE), &mut |piece| bpe.encode(&self.vocabulary, piece, scratch, out));
+            }
+            Encoding::Spm { spm, adds_space } => {
+                let text = if *adds_space { format!(" {text}") } else { text.to_owned() };
+                spm.encode(&self.vocabulary, &text.replace(' ', SPACE), &mut scratch.symbols, out);
+            }
+        }
     }
 
     /// The token that begins a text, if the vocabulary has one.
     pub fn bos(&self) -> Option<u32> {
-        self.bos
+        self.specials.bos
     }
 
     /// The token that ends a text, if the file names one.
@@ -147,18 +205,13 @@ impl Tokenizer {
 
     /// The bytes that a token adds to a text; special tokens give their own text, ids beyond the vocabulary nothing.
     pub fn token_bytes(&self, id: u32) -> Vec<u8> {
-        let text = self.text(id);
+        let text = self.vocabulary.text(id);
         match self.kind(id) {
-            Kind::Normal | Kind::Byte => {
-                let mut bytes = Vec::with_capacity(text.len());
-                for c in String::from_utf8_lossy(text).chars() {
-                    match bpe::char_byte(c) {
-                        Some(byte) => bytes.push(byte),
-                        None => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-                    }
-                }
-                bytes
-            }
+            Kind::Byte if self.spelling() == Spelling::Characters => vocab::spelled_byte(text).into_iter().collect(),
+            Kind::Normal | Kind::Byte => match self.spelling() {
+                Spelling::Bytes => bpe::spelled_bytes(text),
+                Spelling::Characters => String::from_utf8_lossy(text).replace(SPACE, " ").into_bytes(),
+            },
             Kind::Unused => Vec::new(),
             Kind::Control | Kind::UserDefined | Kind::Unknown => text.to_vec(),
         }
@@ -166,29 +219,39 @@ impl Tokenizer {
 
     /// A token as the vocabulary writes it, for messages and templates.
     pub fn token_text(&self, id: u32) -> String {
-        String::from_utf8_lossy(self.text(id)).into_owned()
+        String::from_utf8_lossy(self.vocabulary.text(id)).into_owned()
     }
 
     /// The token that the vocabulary writes like this.
     pub fn token(&self, text: &str) -> Option<u32> {
-        self.bpe.token(text.as_bytes())
+        self.vocabulary.token(text.as_bytes())
     }
 
     /// Size of the vocabulary.
     pub fn n_tokens(&self) -> usize {
-        self.texts.len()
+        self.vocabulary.n_tokens()
     }
 
     fn kind(&self, id: u32) -> Kind {
         self.specials.kinds.get(id as usize).copied().unwrap_or(Kind::Unused)
     }
 
-    fn text(&self, id: u32) -> &[u8] {
-        self.texts.get(id as usize).map_or(&[], |text| text)
+    fn spelling(&self) -> Spelling {
+        match self.encoding {
+            Encoding::Bpe { spelling, .. } => spelling,
+            Encoding::Spm { .. } => Spelling::Characters,
+        }
     }
 }
 
 /// `tokenizer.ggml.model` of byte-level BPE.
 const BPE: &str = "gpt2";
+/// `tokenizer.ggml.model` of SentencePiece vocabularies with scores.
+const SPM: &str = "llama";
+const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
+/// How vocabularies of characters write a space.
+const SPACE: &str = "▁";
 /// BOS of byte-level vocabularies that name none. Source: `llama-vocab.cpp` of llama.cpp.
 const DEFAULT_BOS: u32 = 11;
+/// Special tokens of SentencePiece vocabularies that name none. Source: `llama-vocab.cpp` of llama.cpp.
+const SPM_DEFAULTS: Defaults = Defaults { bos: Some(1), eos: Some(2), unknown: Some(0) };

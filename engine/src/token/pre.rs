@@ -1,11 +1,14 @@
 //! Pre-tokenizers: how text is cut into pieces before merging, one row per rule. A row's patterns are applied in turn, each
 //! to every piece so far; matches become pieces, and so do the gaps between them. Nothing is dropped.
 //!
-//! Patterns are written as their tokenizers publish them, except that contractions list both cases (full Unicode folding
-//! would let `ſ` be an `s`). The only look-ahead in them, `\s+(?!\S)`, is done by hand, so that a linear-time engine does
-//! the rest: a run of spaces before something else gives its last character back.
+//! Patterns are written as their tokenizers publish them, also where llama.cpp only comes close (`APPROXIMATED`), except that
+//! contractions list both cases (full Unicode folding would let `ſ` be an `s`). The look-aheads in them are done by hand, so
+//! that a linear-time engine does the rest: with `\s+(?!\S)` a run of spaces before something else gives its last character
+//! back, and `THOUSANDS` counts.
 
 use regex_automata::{Input, meta::Regex};
+
+use super::bpe::Spelling;
 
 /// One rule and the values of `tokenizer.ggml.pre` that ask for it.
 pub(super) struct PreRow {
@@ -13,6 +16,7 @@ pub(super) struct PreRow {
     patterns: &'static [&'static str],
     /// A piece that is a token as a whole is not merged up from bytes.
     pub(super) ignores_merges: bool,
+    pub(super) spelling: Spelling,
     pub(super) bos: DefaultBos,
 }
 
@@ -25,14 +29,20 @@ pub(super) enum DefaultBos {
     Added,
     /// There is none.
     Absent,
+    /// There is none, and one that the file names is added even where the file says not to.
+    Forced,
 }
 
 const fn row(names: &'static [&'static str], patterns: &'static [&'static str]) -> PreRow {
-    PreRow { names, patterns, ignores_merges: false, bos: DefaultBos::Off }
+    PreRow { names, patterns, ignores_merges: false, spelling: Spelling::Bytes, bos: DefaultBos::Off }
 }
 
 const fn whole(row: PreRow) -> PreRow {
     PreRow { ignores_merges: true, ..row }
+}
+
+const fn characters(row: PreRow) -> PreRow {
+    PreRow { spelling: Spelling::Characters, ..row }
 }
 
 const fn bos(row: PreRow, bos: DefaultBos) -> PreRow {
@@ -54,16 +64,34 @@ macro_rules! tail {
         concat!(r" ?[^\s\p{L}\p{N}]+[\r\n]*|", spaces!())
     };
 }
+macro_rules! deepseek_words {
+    () => {
+        r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"##
+    };
+}
 macro_rules! cased {
     ($contraction:expr, $digits:expr) => {
+        cased!("", $contraction, $digits, r"[\r\n/]*")
+    };
+    ($but:expr, $contraction:expr, $digits:expr, $line_ends:expr) => {
         concat!(
-            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+            concat!(
+                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}",
+                $but,
+                r"]*[\p{Ll}\p{Lm}\p{Lo}\p{M}",
+                $but,
+                "]+"
+            ),
             $contraction,
-            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+            concat!(
+                r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}",
+                $but,
+                r"]+[\p{Ll}\p{Lm}\p{Lo}\p{M}",
+                $but,
+                "]*"
+            ),
             $contraction,
-            "|",
-            $digits,
-            r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|",
+            concat!("|", $digits, r"| ?[^\s\p{L}\p{N}]+", $line_ends, "|"),
             spaces!()
         )
     };
@@ -75,12 +103,16 @@ const QWEN35: &str =
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)";
 const GPT4O: &str = cased!(concat!(contractions!(), "?"), r"\p{N}{1,3}");
 const TEKKEN: &str = cased!("", r"\p{N}");
+const KIMI_K2: &str =
+    concat!(r"\p{Han}+|", cased!(r"&&[^\p{Han}]", concat!(contractions!(), "?"), r"\p{N}{1,3}", r"[\r\n]*"));
 const CJK: &str = r"[一-龥぀-ゟ゠-ヿ]+";
-const DEEPSEEK3: &str = concat!(
-    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|"##,
-    spaces!()
-);
+const DEEPSEEK3: &str = concat!(deepseek_words!(), r" ?[\p{P}\p{S}]+[\r\n]*|", spaces!());
+/// The letters that DeepSeek LLM knows.
+#[rustfmt::skip]
+const DEEPSEEK_LETTERS: &str = r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
+/// Between digits that have a multiple of three after them.
+const THOUSANDS: &str = r"(?=(\d{3})+(?!\d))";
 
 /// Every rule that the engine knows. Source: the `tokenizer.json` of each model; names from `llama-vocab.cpp` of llama.cpp.
 #[rustfmt::skip]
@@ -94,6 +126,7 @@ pub(super) static PRE_ROWS: &[PreRow] = &[
     row(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[GPT4O]),
     bos(whole(row(&["tekken"], &[TEKKEN])), DefaultBos::Added),
     row(&["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"], &[r"\p{N}{1,3}", CJK, DEEPSEEK3]),
+    row(&["deepseek-llm"], &[r"[\r\n]", DEEPSEEK_LETTERS, r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}+"]),
     row(&["deepseek-coder"], &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}"]),
     row(&["gpt-2", "phi-2", "modern-bert", "mellum", "gigachat", "a.x-4.0", "olmo", "mpt", "jais", "exaone4", "trillion", "granite-docling"], &[GPT2]),
     row(&["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"], &[r"\p{N}", GPT2]),
@@ -104,13 +137,20 @@ pub(super) static PRE_ROWS: &[PreRow] = &[
     row(&["bailingmoe", "bailingmoe2", "llada-moe"], &[concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+")]),
     whole(row(&["minicpm5"], &[r"\p{N}{1,3}", concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+|", tail!())])),
     row(&["exaone-moe"], &[concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+")]),
+    row(&["spark2_5"], &[r"\p{N}{1,3}", CJK, concat!(deepseek_words!(), r" ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+"), r"\p{N}"]),
+    row(&["ufakzeka"], &[concat!(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|", tail!())]),
     row(&["laguna"], &[r"[^\n]+|[\n]+", QWEN2]),
     whole(row(&["youtu"], &[r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+", cased!(concat!(contractions!(), "?"), r"\p{N}")])),
+    row(&["kimi-k2"], &[KIMI_K2]),
+    row(&["superbpe"], &[r"\p{N}+", THOUSANDS]),
+    bos(characters(row(&[GEMMA4], &[r"[^\n]+|\n+"])), DefaultBos::Forced),
     row(&[DEFAULT], &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"]),
 ];
 
 /// The rule of files that name none.
 pub(super) const DEFAULT: &str = "default";
+/// The rule of files whose `tokenizer.ggml.model` is this, whatever they name.
+pub(super) const GEMMA4: &str = "gemma4";
 
 /// The row for a value of `tokenizer.ggml.pre`.
 pub(super) fn find(name: &str) -> Option<&'static PreRow> {
@@ -123,10 +163,12 @@ pub(super) struct Splitter {
     stages: Vec<Stage>,
 }
 
-/// One pattern. The engine's second pattern, if there is one, is the run of spaces that may give a character back.
 #[derive(Debug)]
-struct Stage {
-    regex: Regex,
+enum Stage {
+    /// The engine's second pattern, if there is one, is the run of spaces that may give a character back.
+    Pattern(Regex),
+    /// Runs of digits are cut into threes from their end.
+    Thousands,
 }
 
 impl Splitter {
@@ -155,36 +197,63 @@ fn split_from_dyn<'t>(stages: &[Stage], text: &'t str, mut on_piece: &mut dyn Fn
 
 impl Stage {
     fn new(pattern: &str) -> Self {
+        if pattern == THOUSANDS {
+            return Self::Thousands;
+        }
         let head = [r"|\s+(?!\S)|\s+", r"|\s+(?!\S)"].iter().find_map(|tail| pattern.strip_suffix(tail));
         let regex = match head {
             Some(head) => Regex::new_many(&[head, r"\s+"]),
             None => Regex::new(pattern),
         };
-        Self { regex: regex.expect("the table's patterns are correct: a test builds each") }
+        Self::Pattern(regex.expect("the table's patterns are correct: a test builds each"))
     }
 
     fn split<'t>(&self, text: &'t str, on_piece: &mut dyn FnMut(&'t str)) {
-        let mut done = 0;
-        while done < text.len() {
-            let Some(found) = self.regex.search(&Input::new(text).range(done..)) else { break };
-            if found.start() > done {
-                on_piece(&text[done..found.start()]);
-            }
-            let mut end = found.end();
-            if found.pattern().as_usize() == 1 && end < text.len() {
-                let run = &text[found.start()..end];
-                let last = run.char_indices().next_back().map_or(0, |(i, _)| i);
-                if last > 0 {
-                    end = found.start() + last;
-                }
-            }
-            on_piece(&text[found.start()..end]);
-            done = end;
-        }
-        if done < text.len() {
-            on_piece(&text[done..]);
+        match self {
+            Self::Pattern(regex) => split_by(regex, text, on_piece),
+            Self::Thousands => split_thousands(text, on_piece),
         }
     }
+}
+
+fn split_by<'t>(regex: &Regex, text: &'t str, on_piece: &mut dyn FnMut(&'t str)) {
+    let mut done = 0;
+    while done < text.len() {
+        let Some(found) = regex.search(&Input::new(text).range(done..)) else { break };
+        if found.start() > done {
+            on_piece(&text[done..found.start()]);
+        }
+        let mut end = found.end();
+        if found.pattern().as_usize() == 1 && end < text.len() {
+            let run = &text[found.start()..end];
+            let last = run.char_indices().next_back().map_or(0, |(i, _)| i);
+            if last > 0 {
+                end = found.start() + last;
+            }
+        }
+        on_piece(&text[found.start()..end]);
+        done = end;
+    }
+    if done < text.len() {
+        on_piece(&text[done..]);
+    }
+}
+
+fn split_thousands<'t>(text: &'t str, on_piece: &mut dyn FnMut(&'t str)) {
+    let mut done = 0;
+    let mut cut = |at: usize| {
+        if at > done {
+            on_piece(&text[done..at]);
+            done = at;
+        }
+    };
+    let mut at = 0;
+    for run in text.split_inclusive(|c: char| !c.is_ascii_digit()) {
+        let n_digits = run.bytes().take_while(u8::is_ascii_digit).count();
+        (n_digits % 3..n_digits).step_by(3).for_each(|i| cut(at + i));
+        at += run.len();
+    }
+    cut(text.len());
 }
 
 #[cfg(test)]
@@ -234,6 +303,10 @@ mod tests {
             ("default", "a,b 1234", &["a", ",", "b", " ", "123", "4"]),
             ("gpt-2", "a \u{a0} b", &["a", " \u{a0}", " b"]),
             ("gpt-2", "a   ", &["a", "   "]),
+            ("superbpe", "a 1234567b 12 ", &["a ", "1", "234", "567", "b ", "12", " "]),
+            ("kimi-k2", "fooBar汉字です/\n/x", &["foo", "Bar", "汉字", "です", "/\n", "/x"]),
+            ("deepseek-llm", "Привет, мир  12\n\n", &["Привет", ",", " мир", "  ", "12", "\n", "\n"]),
+            ("gemma4", "a b\n\n c\r\n", &["a b", "\n\n", " c\r", "\n"]),
         ] {
             assert_eq!(pieces(name, text), expected, "{name}: {text:?}");
         }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use aho_corasick::AhoCorasick;
 use memchr::memmem;
 
-use super::bpe::Bpe;
 use super::error::TokenizerError;
+use super::vocab::Vocabulary;
 use crate::gguf::{GgufError, ModelFacts};
 
 /// What a token is for.
@@ -43,6 +44,18 @@ pub(super) struct Specials {
     pub(super) ends: BTreeSet<u32>,
     /// Tokens that text is cut around, longest first.
     cuts: Vec<Cut>,
+    /// Finds which of them a text has, in one pass: there are thousands of them.
+    present: Option<AhoCorasick>,
+    /// Tokens that swallow the white space after them.
+    strips_right: BTreeSet<u32>,
+}
+
+/// Ids that count where the file names none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Defaults {
+    pub(super) bos: Option<u32>,
+    pub(super) eos: Option<u32>,
+    pub(super) unknown: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -51,6 +64,7 @@ struct Cut {
     finder: memmem::Finder<'static>,
     /// Cut even where special tokens are not parsed.
     is_always: bool,
+    strips_right: bool,
 }
 
 /// A run of text, or a special token in its place.
@@ -62,18 +76,23 @@ pub(super) enum Fragment<'t> {
 
 impl Specials {
     /// Reads kinds and ids, then applies what llama.cpp knows by a token's text.
-    pub(super) fn new(facts: &ModelFacts, texts: &[Box<[u8]>], bpe: &Bpe) -> Result<Self, TokenizerError> {
-        let mut kinds = kinds(facts, texts.len())?;
+    pub(super) fn new(facts: &ModelFacts, vocabulary: &Vocabulary, defaults: Defaults) -> Result<Self, TokenizerError> {
+        let n_tokens = vocabulary.n_tokens();
+        let written = kinds(facts, n_tokens)?;
+        let mut kinds = written.clone();
         // Ids beyond the vocabulary are as good as absent.
+        let is_token = |id: &u32| (*id as usize) < n_tokens;
         let id = |key: &str| -> Result<Option<u32>, GgufError> {
-            let id = facts.get_u32(&format!("tokenizer.ggml.{key}_token_id"))?;
-            Ok(id.filter(|id| (*id as usize) < texts.len()))
+            Ok(facts.get_u32(&format!("tokenizer.ggml.{key}_token_id"))?.filter(is_token))
         };
-        let by_text = |names: &[&str]| names.iter().find_map(|name| bpe.token(name.as_bytes()));
+        let token = |text: &str| vocabulary.token(text.as_bytes());
+        let by_text = |names: &[&str]| names.iter().find_map(|name| token(name));
         let id_or_text = |key: &str, names: &[&str]| Ok::<_, GgufError>(id(key)?.or_else(|| by_text(names)));
 
-        let eos = id("eos")?;
-        let mut ends: BTreeSet<u32> = END_TEXTS.iter().filter_map(|text| bpe.token(text.as_bytes())).collect();
+        let bos = id("bos")?.or(defaults.bos.filter(is_token));
+        let eos = id("eos")?.or(defaults.eos.filter(is_token));
+        let unknown = id("unknown")?.or(defaults.unknown.filter(is_token));
+        let mut ends: BTreeSet<u32> = END_TEXTS.iter().filter_map(|text| token(text)).collect();
         let end_ids =
             [id_or_text("fim_pad", FIM_PAD)?, id_or_text("fim_rep", FIM_REP)?, id_or_text("fim_sep", FIM_SEP)?];
         for id in end_ids.into_iter().flatten() {
@@ -85,37 +104,52 @@ impl Specials {
         ends.iter().for_each(|id| kinds[*id as usize] = Kind::Control);
         ends.extend([eos, id("eot")?, id("eom")?].into_iter().flatten());
 
-        for id in ALWAYS_VISIBLE.iter().filter_map(|text| bpe.token(text.as_bytes())) {
+        for id in ALWAYS_VISIBLE.iter().filter_map(|text| token(text)) {
             kinds[id as usize] = Kind::UserDefined;
         }
         let mut not_an_end = |text: &str, kind| {
-            if let Some(id) = bpe.token(text.as_bytes()).filter(|id| ends.remove(id)) {
+            if let Some(id) = token(text).filter(|id| ends.remove(id)) {
                 kinds[id as usize] = kind;
             }
         };
         // Where calls and returns have their own ends, `<|end|>` ends a part of an answer.
-        let has = |text: &str| bpe.token(text.as_bytes()).is_some();
+        let has = |text: &str| token(text).is_some();
         if (has("<|return|>") && (has("<|call|>") || has("<|calls|>")))
             || (has("<|flush|>") && (has("<|call|>") || has("<|calls|>")))
         {
             not_an_end("<|end|>", Kind::UserDefined);
         }
         // Gemma 4 and PLaMo have `</s>` as HTML.
-        let is_plamo = bpe.token(b"<|plamo:eos|>").is_some_and(|id| Some(id) == eos);
+        let is_plamo = token("<|plamo:eos|>").is_some_and(|id| Some(id) == eos);
         if has("<|tool_response>") || is_plamo {
             not_an_end("</s>", Kind::Normal);
         }
-        let cuts = cuts(&kinds, texts);
-        Ok(Self { bos: id("bos")?, eos, unknown: id("unknown")?, ends, cuts, kinds })
+        let mut cuts = cuts(&kinds, vocabulary);
+        for cut in &mut cuts {
+            // What is special in the file stays so where people write it, even if it is shown.
+            cut.is_always &= written[cut.id as usize] == Kind::UserDefined;
+            cut.strips_right = is_phi3(facts) && !KEEPS_SPACE.contains(&vocabulary.text(cut.id));
+        }
+        let present = AhoCorasick::new(cuts.iter().map(|cut| cut.finder.needle())).ok();
+        let strips_right = cuts.iter().filter(|cut| cut.strips_right).map(|cut| cut.id).collect();
+        Ok(Self { bos, eos, unknown, ends, cuts, present, strips_right, kinds })
+    }
+
+    /// Whether white space after this token is no part of the text.
+    pub(super) fn strips_right(&self, id: u32) -> bool {
+        self.strips_right.contains(&id)
     }
 
     /// Cuts text around special tokens: the longest are found first, wherever they are.
+    ///
+    /// Cost     linear in the bytes of the text and in the special tokens that are in it
     pub(super) fn cut<'t>(&self, text: &'t str, parses_all: bool) -> Vec<Fragment<'t>> {
         let mut fragments = vec![Fragment::Text(text)];
-        for cut in self.cuts.iter().filter(|cut| parses_all || cut.is_always) {
-            if cut.finder.find(text.as_bytes()).is_none() {
-                continue;
-            }
+        let present: BTreeSet<usize> = match &self.present {
+            Some(present) => present.find_overlapping_iter(text).map(|found| found.pattern().as_usize()).collect(),
+            None => (0..self.cuts.len()).collect(),
+        };
+        for cut in present.into_iter().map(|i| &self.cuts[i]).filter(|cut| parses_all || cut.is_always) {
             let before = std::mem::take(&mut fragments);
             for fragment in before {
                 match fragment {
@@ -132,13 +166,28 @@ impl Specials {
 impl Cut {
     fn apply<'t>(&self, text: &'t str, out: &mut Vec<Fragment<'t>>) {
         let mut done = 0;
-        for at in self.finder.find_iter(text.as_bytes()) {
-            out.push(Fragment::Text(&text[done..at]));
+        while let Some(at) = self.finder.find(&text.as_bytes()[done..]) {
+            out.push(Fragment::Text(&text[done..done + at]));
             out.push(Fragment::Token(self.id));
-            done = at + self.finder.needle().len();
+            done += at + self.finder.needle().len();
+            if self.strips_right {
+                done = text.len() - strip(&text[done..]).len();
+            }
         }
         out.push(Fragment::Text(&text[done..]));
     }
+}
+
+/// Without the white space at its start that a special token may swallow.
+pub(super) fn strip(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\u{b}')
+}
+
+/// Whether this is Phi-3, whose special tokens swallow the white space after them; no key says so. Source:
+/// `llama-vocab.cpp` of llama.cpp.
+fn is_phi3(facts: &ModelFacts) -> bool {
+    let name = facts.name().unwrap_or_default().to_ascii_lowercase();
+    name.contains("phi-3") || name.contains("phi3")
 }
 
 /// Texts that `Special::Parse` may turn into tokens and `Special::Literal` may not, without building the vocabulary.
@@ -170,15 +219,16 @@ fn kinds(facts: &ModelFacts, n_tokens: usize) -> Result<Vec<Kind>, TokenizerErro
 }
 
 /// Texts that are not UTF-8 or empty never occur in text.
-fn cuts(kinds: &[Kind], texts: &[Box<[u8]>]) -> Vec<Cut> {
+fn cuts(kinds: &[Kind], vocabulary: &Vocabulary) -> Vec<Cut> {
     let mut cuts: Vec<Cut> = (0..)
-        .zip(kinds.iter().zip(texts))
+        .zip(kinds.iter().zip(vocabulary.texts()))
         .filter(|(_, (kind, _))| matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined))
         .filter(|(_, (_, text))| !text.is_empty() && std::str::from_utf8(text).is_ok())
         .map(|(id, (kind, text))| Cut {
             id,
             finder: memmem::Finder::new(text).into_owned(),
             is_always: *kind == Kind::UserDefined,
+            strips_right: false,
         })
         .collect();
     cuts.sort_by_key(|cut| std::cmp::Reverse(cut.finder.needle().len()));
@@ -227,3 +277,5 @@ const FIM_REP: &[&str] = &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO
 const FIM_SEP: &[&str] = &["<|file_sep|>"];
 /// Marks of gpt-oss's channels, which a reader of the output needs to see.
 const ALWAYS_VISIBLE: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
+/// Special tokens of Phi-3 that leave the white space after them.
+const KEEPS_SPACE: &[&[u8]] = &[b"<unk>", b"<s>", b"<|endoftext|>"];
