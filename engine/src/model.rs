@@ -13,7 +13,7 @@ use crate::gguf::{MappedModel, ModelFacts, TensorFacts};
 use crate::kv::{Cache, CacheOptions, KvType, KvTypes};
 use crate::ops::Ops;
 use crate::place::{Budget, Footprint, Placement};
-use crate::token::Tokenizer;
+use crate::token::{Tokenizer, TokenizerError};
 
 /// How to load a model; the planner's answer, as far as it concerns the engine.
 #[derive(Clone, Debug)]
@@ -84,9 +84,10 @@ impl Model {
         let options = options.checked()?;
         options.placement.check(n_layers)?;
         let architecture = arch::load(&Loader::new(Arc::clone(&file), options.placement.clone()))?;
-        let tokenizer = match facts.get_str("tokenizer.ggml.model")? {
-            None | Some("none" | "no_vocab") => None,
-            Some(_) => Some(Arc::new(Tokenizer::from_facts(facts)?)),
+        let tokenizer = match Tokenizer::from_facts(facts) {
+            Ok(tokenizer) => Some(Arc::new(tokenizer)),
+            Err(TokenizerError::Absent) => None,
+            Err(error) => return Err(error.into()),
         };
         let sizes = architecture.sizes();
         let kv_bytes = |layer| architecture.cache_shape(layer).n_bytes(&options.cache());

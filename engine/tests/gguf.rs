@@ -281,6 +281,7 @@ fn what_does_not_chat_is_refused_by_name() {
             "m.gguf",
             Err(Refusal::UnknownTokenizer { model: "t5".into(), pre: None }),
         ),
+        (Writer::new("llama").tensor_f32("x", &[1], &[0.0]), "m.gguf", Err(Refusal::NoTokenizer)),
     ] {
         assert_eq!(refusal(writer, name), expected, "{name}");
     }

@@ -2,6 +2,7 @@
 
 use tandem_engine::error::EngineError;
 use tandem_engine::gguf::{Found, GgufError, NotChat, Refusal};
+use tandem_engine::token::TokenizerError;
 
 use super::{Explain, FileAction, FileError, size};
 use crate::wire::{ErrorCode, Failure, Text};
@@ -99,17 +100,8 @@ impl Explain for Refusal {
                 ),
                 other_version(),
             ),
-            Self::UnknownTokenizer { model, pre } => {
-                let name = pre.as_ref().unwrap_or(model);
-                Failure::new(
-                    ErrorCode::UnknownTokenizer,
-                    Text::new(
-                        format!("the model's tokenizer `{name}` is not known here yet"),
-                        format!("暂不支持模型的分词器 `{name}`"),
-                    ),
-                    other_model(),
-                )
-            }
+            Self::NoTokenizer => no_tokenizer(),
+            Self::UnknownTokenizer { model, pre } => unknown_tokenizer(pre.as_ref().unwrap_or(model)),
         }
     }
 }
@@ -118,6 +110,10 @@ impl Explain for EngineError {
     fn explain(&self) -> Failure {
         match self {
             Self::Gguf(source) => source.explain(),
+            Self::Tokenizer(TokenizerError::Absent) => no_tokenizer(),
+            Self::Tokenizer(
+                TokenizerError::UnknownModel { model: name } | TokenizerError::UnknownPre { pre: name },
+            ) => unknown_tokenizer(name),
             Self::Tokenizer(source) => Failure::new(
                 ErrorCode::GgufDamaged,
                 Text::new(
@@ -253,6 +249,25 @@ fn unknown_architecture(architecture: &str) -> Failure {
     )
 }
 
+fn no_tokenizer() -> Failure {
+    Failure::new(
+        ErrorCode::UnknownTokenizer,
+        Text::new("the file has no tokenizer", "文件中没有分词器"),
+        Text::new("choose another conversion of the model", "选择该模型的其他转换版本"),
+    )
+}
+
+fn unknown_tokenizer(name: &str) -> Failure {
+    Failure::new(
+        ErrorCode::UnknownTokenizer,
+        Text::new(
+            format!("the model's tokenizer `{name}` is not known here yet"),
+            format!("暂不支持模型的分词器 `{name}`"),
+        ),
+        other_model(),
+    )
+}
+
 fn choose_gguf() -> Text {
     Text::new("choose a file that ends in `.gguf`", "选择以 `.gguf` 结尾的文件")
 }
@@ -346,6 +361,23 @@ mod tests {
         for (failure, code, message) in cases {
             assert_eq!((failure.code, failure.message.en.as_str()), (code, message));
             assert!(!failure.message.zh.is_empty() && !failure.hint.en.is_empty() && !failure.hint.zh.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_tokenizer_is_refused_alike_before_and_after_the_download() {
+        let t5 = || "t5".to_owned();
+        for (before, after) in [
+            (Refusal::NoTokenizer, TokenizerError::Absent),
+            (Refusal::UnknownTokenizer { model: t5(), pre: None }, TokenizerError::UnknownModel { model: t5() }),
+            (
+                Refusal::UnknownTokenizer { model: "gpt2".into(), pre: Some("x".into()) },
+                TokenizerError::UnknownPre { pre: "x".into() },
+            ),
+        ] {
+            let before = before.explain();
+            assert_eq!(before.code, ErrorCode::UnknownTokenizer);
+            assert_eq!(EngineError::Tokenizer(after).explain(), before);
         }
     }
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tandem_engine::Flow;
 use tandem_engine::error::EngineError;
-use tandem_engine::gguf::ModelFacts;
+use tandem_engine::gguf::{ModelFacts, Refusal};
 use tandem_engine::model::LoadOptions;
 use tandem_engine::token::Tokenizer;
 use tandem_engine::worker::{LoadEvent as EngineLoadEvent, Ready, Worker};
@@ -212,7 +212,7 @@ impl Runtime {
         check_loadable(&plan)?;
         let options = plan::load_options(&plan)?;
         let ready = self.run_load(&path, options, &model.id, turn, on)?;
-        let tokenizer = ready.tokenizer.ok_or_else(no_tokenizer)?;
+        let tokenizer = ready.tokenizer.ok_or_else(|| Refusal::NoTokenizer.explain())?;
         let loaded = Loaded {
             recommended: sampling::recommended(&facts),
             context_length: ready.context_length,
@@ -350,13 +350,5 @@ fn busy() -> Failure {
         ErrorCode::Busy,
         Text::new("another answer is being written", "正在生成另一个回答"),
         Text::new("wait for its end, or stop it", "等待其结束，或将其停止"),
-    )
-}
-
-fn no_tokenizer() -> Failure {
-    Failure::new(
-        ErrorCode::UnknownTokenizer,
-        Text::new("the file has no tokenizer", "文件中没有分词器"),
-        Text::new("choose another conversion of the model", "选择该模型的其他转换版本"),
     )
 }

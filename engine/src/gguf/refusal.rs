@@ -30,10 +30,13 @@ pub enum Refusal {
         /// Its type.
         tensor_type: TensorType,
     },
+    /// A file without a vocabulary.
+    #[error("the file has no tokenizer")]
+    NoTokenizer,
     /// A vocabulary or pre-tokenizer the engine does not have.
     #[error("unknown tokenizer `{model}`{}", pre.as_ref().map(|pre| format!(" with pre-tokenizer `{pre}`")).unwrap_or_default())]
     UnknownTokenizer {
-        /// `tokenizer.ggml.model`; empty if the file has none.
+        /// `tokenizer.ggml.model`.
         model: String,
         /// `tokenizer.ggml.pre`.
         pre: Option<String>,
@@ -78,6 +81,9 @@ impl ModelFacts {
         }
         let model = self.get_str("tokenizer.ggml.model").ok().flatten().unwrap_or_default();
         let pre = self.get_str("tokenizer.ggml.pre").ok().flatten();
+        if token::is_absent(model) {
+            return Err(Refusal::NoTokenizer);
+        }
         if !token::supports(model, pre) {
             return Err(Refusal::UnknownTokenizer { model: model.to_owned(), pre: pre.map(str::to_owned) });
         }
