@@ -2,8 +2,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tandem_engine::cpu::{
-    Activations, AttentionArgs, AttentionOptions, AttentionScratch, Cpu, Isa, KvSlice, Matrix, Rope, RopeKind,
-    RopeOptions, RopeScaling, add, attention, matmul, matmul_list, rms_norm, silu_mul, softmax,
+    Activations, AttentionArgs, AttentionOptions, AttentionScratch, Cpu, Gate, Isa, KvSlice, Matrix, Rope, RopeKind,
+    RopeOptions, RopeScaling, add, attention, gate, matmul, matmul_list, rms_norm, softmax,
 };
 use tandem_engine::gguf::TensorType;
 
@@ -72,7 +72,7 @@ fn operations_allocate_nothing() {
             options: AttentionOptions::default(),
         };
         attention(&cpu, &mut scratch, &args, &mut z[..n]);
-        silu_mul(&cpu, &mut x[..n], &z[..n]);
+        gate(&cpu, Gate::Silu, &mut x[..n], &z[..n]);
         add(&cpu, &mut x[..n], &y[..n]);
         softmax(&cpu, &mut x[..n], n_cols);
     };

@@ -90,6 +90,22 @@ impl Activations {
         });
     }
 
+    /// Takes tokens of other activations, in any order and as often as named, as they are.
+    ///
+    /// tokens   [n_tokens], tokens of `from`
+    /// Errors   none; panics if a token is not there or the buffers are too small
+    /// Cost     O(n_tokens * n_cols), no allocation
+    pub fn gather(&mut self, from: &Activations, tokens: &[u32]) {
+        assert!(from.n_cols <= self.max_cols && tokens.len() <= self.max_tokens, "{} x {}", tokens.len(), from.n_cols);
+        (self.n_cols, self.n_tokens) = (from.n_cols, tokens.len());
+        let (n_spans, n_floats) = (self.n_spans(), self.n_floats());
+        for (to, &token) in tokens.iter().enumerate() {
+            let token = token as usize;
+            self.spans[to * n_spans..][..n_spans].clone_from_slice(&from.spans()[token * n_spans..][..n_spans]);
+            self.floats[to * n_floats..][..n_floats].copy_from_slice(&from.floats()[token * n_floats..][..n_floats]);
+        }
+    }
+
     /// Columns of what was set last.
     pub fn n_cols(&self) -> usize {
         self.n_cols

@@ -26,6 +26,21 @@ pub(super) fn exp(x: f32) -> f32 {
     y * power_of_two(half) * power_of_two(n - half)
 }
 
+/// Hyperbolic tangent, within 2e-7.
+#[inline(always)]
+pub(super) fn tanh(x: f32) -> f32 {
+    // near 0 the difference below would lose digits; the series is exact to f32 there
+    let small = x - x * x * x * (1.0 / 3.0) + x * x * x * x * x * (2.0 / 15.0);
+    let large = 1.0 - 2.0 / (exp(2.0 * x) + 1.0);
+    if x > -0.05 && x < 0.05 { small } else { large }
+}
+
+/// 1 / (1 + e^-x).
+#[inline(always)]
+pub(super) fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
 /// 2^n for -126 <= n <= 127.
 #[inline(always)]
 fn power_of_two(n: i32) -> f32 {
@@ -46,6 +61,16 @@ mod tests {
             worst = worst.max((f64::from(exp(x)) - want).abs() / ulp);
         }
         assert!(worst <= 2.0, "{worst}");
+    }
+
+    #[test]
+    fn tanh_is_near_f64() {
+        for i in -100_000..100_000 {
+            let x = i as f32 * 2e-4;
+            let want = f64::from(x).tanh();
+            assert!((f64::from(tanh(x)) - want).abs() <= 2e-7 * want.abs().max(0.01) + 1e-7, "{x}");
+        }
+        assert_eq!((tanh(100.0), tanh(-100.0), tanh(0.0)), (1.0, -1.0, 0.0));
     }
 
     #[test]

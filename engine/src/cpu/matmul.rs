@@ -5,6 +5,7 @@ use super::shared::SharedSlice;
 use super::{Cpu, float, tile};
 use crate::gguf::TensorType;
 use crate::quant::{Codec, Element, format_of};
+use std::ops::Range;
 
 /// Bytes ahead of each stream to prefetch. Source: measured; 1 to 3 KB are equal.
 pub(super) const PREFETCH: usize = 1536;
@@ -50,33 +51,89 @@ pub fn matmul(cpu: &Cpu, w: Matrix<'_>, x: &Activations, y: &mut [f32]) {
 /// list     at most 8 matrices and their outputs, as in `matmul`
 /// Errors   none; panics as `matmul`
 pub fn matmul_list(cpu: &Cpu, list: &mut [(Matrix<'_>, &mut [f32])], x: &Activations) {
-    assert!(list.len() <= MAX_LIST, "{} products in one list", list.len());
-    let n_tokens = x.n_tokens();
-    if n_tokens == 0 {
-        return;
+    let task_bytes = task_bytes(cpu, list.iter().map(|(w, _)| w.bytes.len()).sum());
+    let mut parts = Parts::new();
+    for (w, y) in list {
+        parts.push(*w, 0..x.n_tokens(), y, x, task_bytes);
     }
-    let n_bytes: usize = list.iter().map(|(w, _)| w.bytes.len()).sum();
-    let task_bytes = (n_bytes / (cpu.pool.n_threads() * TASKS_PER_THREAD)).clamp(MIN_TASK_BYTES, TASK_BYTES);
-    let mut parts: [Option<Part<'_>>; MAX_LIST] = [const { None }; MAX_LIST];
-    let mut n_tasks = 0;
-    for (part, (w, y)) in parts.iter_mut().zip(list) {
-        let new = Part::new(*w, x, y, task_bytes, n_tasks);
-        n_tasks = new.first_task + new.n_tasks();
-        *part = Some(new);
-    }
-    cpu.pool.run(n_tasks, &|task| {
-        let part = parts.iter().flatten().rfind(|part| part.first_task <= task);
-        // parts without rows have no tasks, so the last that begins here is the one that holds the task
-        part.expect("the first part begins at task 0").run(cpu.isa(), x, task);
-    });
+    parts.run(cpu, x);
 }
 
-/// Most products of one list.
-const MAX_LIST: usize = 8;
+/// A stack of matrices: index to matrix.
+pub type MatrixOf<'a, 'w> = &'a dyn Fn(usize) -> Matrix<'w>;
+
+/// Products of stacked matrices, each with tokens of its own: the experts of a step, the heads of a projection.
+///
+/// groups   (index of a matrix, its tokens); the tokens of all groups follow each other from 0 on
+/// list     stacks (index to matrix) and their outputs y [n_tokens, n_rows]
+/// Errors   none; panics as `matmul`, and if the groups leave tokens out
+/// Cost     reads every matrix once per 64 of its tokens; no allocation
+pub fn matmul_groups<'w, 'y, const N: usize>(
+    cpu: &Cpu,
+    groups: &[(u32, Range<u32>)],
+    list: [(MatrixOf<'_, 'w>, &'y mut [f32]); N],
+    x: &Activations,
+) {
+    let [first, ..] = groups else { return };
+    let group_bytes = list.iter().map(|(matrix, _)| matrix(first.0 as usize).bytes.len()).sum::<usize>();
+    let task_bytes = task_bytes(cpu, group_bytes * groups.len());
+    let mut list = list;
+    for groups in groups.chunks(MAX_PARTS / N) {
+        let mut parts = Parts::new();
+        for (matrix, y) in &mut list {
+            for (i, tokens) in groups {
+                let (w, tokens) = (matrix(*i as usize), tokens.start as usize..tokens.end as usize);
+                let (own, rest) = std::mem::take(y).split_at_mut(tokens.len() * w.n_rows);
+                *y = rest;
+                parts.push(w, tokens, own, x, task_bytes);
+            }
+        }
+        parts.run(cpu, x);
+    }
+    assert!(list.iter().all(|(_, y)| y.is_empty()), "groups and outputs");
+}
+
+/// What a task should read, for products that read so much together.
+fn task_bytes(cpu: &Cpu, n_bytes: usize) -> usize {
+    (n_bytes / (cpu.pool.n_threads() * TASKS_PER_THREAD)).clamp(MIN_TASK_BYTES, TASK_BYTES)
+}
+
+/// Most products of one list of tasks.
+const MAX_PARTS: usize = 32;
+
+/// Products that are computed together.
+struct Parts<'a> {
+    parts: [Option<Part<'a>>; MAX_PARTS],
+    n_parts: usize,
+    n_tasks: usize,
+}
+
+impl<'a> Parts<'a> {
+    fn new() -> Parts<'a> {
+        Parts { parts: [const { None }; MAX_PARTS], n_parts: 0, n_tasks: 0 }
+    }
+
+    fn push(&mut self, w: Matrix<'a>, tokens: Range<usize>, y: &'a mut [f32], x: &Activations, task_bytes: usize) {
+        let part = Part::new(w, tokens, y, x, task_bytes, self.n_tasks);
+        self.n_tasks += part.n_tasks();
+        assert!(self.n_parts < MAX_PARTS, "more than {MAX_PARTS} products in one list");
+        self.parts[self.n_parts] = Some(part);
+        self.n_parts += 1;
+    }
+
+    fn run(&self, cpu: &Cpu, x: &Activations) {
+        cpu.pool.run(self.n_tasks, &|task| {
+            let part = self.parts[..self.n_parts].iter().flatten().rfind(|part| part.first_task <= task);
+            // parts without rows have no tasks, so the last that begins here is the one that holds the task
+            part.expect("the first part begins at task 0").run(cpu.isa(), x, task);
+        });
+    }
+}
 
 /// One product of a list, cut into tasks.
 struct Part<'a> {
     w: Matrix<'a>,
+    tokens: Range<usize>,
     y: SharedSlice<'a, f32>,
     product: Product,
     row_bytes: usize,
@@ -85,33 +142,42 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn new(w: Matrix<'a>, x: &Activations, y: &'a mut [f32], task_bytes: usize, first_task: usize) -> Part<'a> {
+    fn new(
+        w: Matrix<'a>,
+        tokens: Range<usize>,
+        y: &'a mut [f32],
+        x: &Activations,
+        task_bytes: usize,
+        first_task: usize,
+    ) -> Part<'a> {
         let format = format_of(w.tensor_type).unwrap_or_else(|| panic!("no kernel for {}", w.tensor_type));
         let row_bytes = w.tensor_type.row_bytes(w.n_cols as u64).expect("a row is a whole number of blocks") as usize;
         assert_eq!(w.n_cols, x.n_cols(), "weights and activations of different length");
         assert_eq!(w.bytes.len(), w.n_rows * row_bytes, "{} x {} {}", w.n_rows, w.n_cols, w.tensor_type);
-        assert_eq!(y.len(), x.n_tokens() * w.n_rows, "outputs");
+        assert!(tokens.start <= tokens.end && tokens.end <= x.n_tokens(), "{tokens:?} of {} tokens", x.n_tokens());
+        assert_eq!(y.len(), tokens.len() * w.n_rows, "outputs");
         let rows_per_task = (task_bytes / row_bytes.max(1)).max(1).next_multiple_of(ROW_STEP);
-        Part { w, y: SharedSlice::new(y), product: format.product, row_bytes, rows_per_task, first_task }
+        Part { w, tokens, y: SharedSlice::new(y), product: format.product, row_bytes, rows_per_task, first_task }
     }
 
     fn n_tasks(&self) -> usize {
-        self.w.n_rows.div_ceil(self.rows_per_task)
+        if self.tokens.is_empty() { 0 } else { self.w.n_rows.div_ceil(self.rows_per_task) }
     }
 
     fn run(&self, isa: Isa, x: &Activations, task: usize) {
         let first = (task - self.first_task) * self.rows_per_task;
         let n_rows = self.rows_per_task.min(self.w.n_rows - first);
+        let (n_spans, n_floats) = (x.n_spans(), x.n_floats());
         let job = Job {
             w: &self.w.bytes[first * self.row_bytes..][..n_rows * self.row_bytes],
             row_bytes: self.row_bytes,
             n_rows,
             n_cols: self.w.n_cols,
-            n_tokens: x.n_tokens(),
-            spans: x.spans(),
-            n_spans: x.n_spans(),
-            floats: x.floats(),
-            n_floats: x.n_floats(),
+            n_tokens: self.tokens.len(),
+            spans: &x.spans()[self.tokens.start * n_spans..self.tokens.end * n_spans],
+            n_spans,
+            floats: &x.floats()[self.tokens.start * n_floats..self.tokens.end * n_floats],
+            n_floats,
             y: self.y.ptr(first),
             y_stride: self.w.n_rows,
         };
@@ -164,4 +230,49 @@ pub(super) fn far_rows(n_rows: usize) -> impl Iterator<Item = [usize; STREAMS]> 
     let n_groups = n_rows.div_ceil(STREAMS);
     let row = move |g: usize, r: usize| (r * n_groups + g).min(n_rows - 1);
     (0..n_groups).map(move |g| [row(g, 0), row(g, 1), row(g, 2), row(g, 3)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Group products are the matrix's own products with its own tokens, bit for bit, for more groups than one list holds.
+    #[test]
+    fn groups_are_products_of_their_own_tokens() {
+        let (n_matrices, n_rows, n_cols, n_tokens) = (50usize, 20usize, 40usize, 97usize);
+        let wave = |n: usize, step: f32| (0..n).map(|i| (i as f32 * step).sin()).collect::<Vec<f32>>();
+        let weights: Vec<u8> = wave(n_matrices * n_rows * n_cols, 0.37).iter().flat_map(|v| v.to_le_bytes()).collect();
+        let matrix = |i: usize| Matrix {
+            tensor_type: TensorType::F32,
+            n_rows,
+            n_cols,
+            bytes: &weights[i * n_rows * n_cols * 4..(i + 1) * n_rows * n_cols * 4],
+        };
+        let reversed = |i: usize| matrix(n_matrices - 1 - i);
+        let x = wave(n_tokens * n_cols, 0.11);
+        let cpu = Cpu::new(Isa::best(), 2).unwrap();
+        let mut activations = Activations::new(n_cols, n_tokens);
+        activations.set(&cpu, &x, n_cols);
+        // all but every seventh matrix have 1 to 4 tokens
+        let mut groups = Vec::new();
+        let mut first = 0;
+        for i in (0..n_matrices as u32).filter(|i| i % 7 != 0) {
+            let end = (first + 1 + i % 4).min(n_tokens as u32);
+            groups.push((i, first..end));
+            first = end;
+        }
+        groups.last_mut().unwrap().1.end = n_tokens as u32;
+        let (mut y, mut z) = (vec![f32::NAN; n_tokens * n_rows], vec![f32::NAN; n_tokens * n_rows]);
+        matmul_groups(&cpu, &groups, [(&matrix, &mut y), (&reversed, &mut z)], &activations);
+        let mut picked = Activations::new(n_cols, n_tokens);
+        for (i, tokens) in groups {
+            let list: Vec<u32> = tokens.clone().collect();
+            picked.gather(&activations, &list);
+            let mut want = vec![0.0; list.len() * n_rows];
+            for (matrix, got) in [(matrix(i as usize), &y), (reversed(i as usize), &z)] {
+                matmul(&cpu, matrix, &picked, &mut want);
+                assert_eq!(got[tokens.start as usize * n_rows..tokens.end as usize * n_rows], want, "matrix {i}");
+            }
+        }
+    }
 }

@@ -3,10 +3,14 @@
 //! Everything works on plain slices. What is particular to a block format is in `quant`, to a model in `arch`.
 mod activations;
 mod attention;
+#[cfg(test)]
+mod check;
 mod float;
+mod gate;
 pub(crate) mod isa;
 mod math;
 mod matmul;
+mod norm;
 mod ops;
 mod pool;
 mod recurrent;
@@ -19,10 +23,12 @@ mod topology;
 
 pub use activations::Activations;
 pub use attention::{AttentionArgs, AttentionOptions, AttentionScratch, KvSlice, attention};
+pub use gate::{Gate, gate, relu_squared, sigmoid, sigmoid_mul};
 pub use isa::{ISAS, Isa, UnknownIsa};
 pub(crate) use matmul::Product;
-pub use matmul::{Matrix, matmul, matmul_list};
-pub use ops::{add, rms_norm, rms_norm_in_place, silu_mul, softmax};
+pub use matmul::{Matrix, MatrixOf, matmul, matmul_groups, matmul_list};
+pub use norm::{layer_norm_in_place, rms_norm, rms_norm_in_place};
+pub use ops::{add, clamp, multiply, scale, softcap, softmax};
 pub use pool::Pool;
 pub use recurrent::{
     CausalConv, ConvActivation, DeltaNet, GateOrder, GatedNorm, KeyHeads, MAX_TAPS, Scan, ScanArgs, causal_conv,

@@ -22,6 +22,11 @@ pub enum RopeScaling {
         /// The factor.
         factor: f32,
     },
+    /// Frequencies by their factors alone, rotated values by a factor of their own.
+    Magnitude {
+        /// Factor of the rotated values.
+        magnitude: f32,
+    },
     /// Low frequencies divided, high ones kept, a ramp between.
     Yarn {
         /// Context over trained context.
@@ -88,7 +93,7 @@ impl Rope {
             kind: options.kind,
             n_rot: options.n_rot,
             magnitude: match options.scaling {
-                RopeScaling::Yarn { magnitude, .. } => magnitude,
+                RopeScaling::Yarn { magnitude, .. } | RopeScaling::Magnitude { magnitude } => magnitude,
                 RopeScaling::None | RopeScaling::Linear { .. } => 1.0,
             },
             frequencies: (0..n).map(frequency).collect(),
@@ -170,7 +175,7 @@ per_isa! {
 /// What frequency j is multiplied with.
 fn scaling_of(options: &RopeOptions<'_>, j: usize) -> f64 {
     match options.scaling {
-        RopeScaling::None => 1.0,
+        RopeScaling::None | RopeScaling::Magnitude { .. } => 1.0,
         RopeScaling::Linear { factor } => 1.0 / f64::from(factor),
         RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, .. } => {
             let n_rot = options.n_rot as f64;

@@ -2,7 +2,8 @@
 use crate::cpu::Cpu;
 use crate::cpu::isa::per_isa;
 use crate::cpu::math::exp;
-use crate::cpu::ops::{by_rows, norm_scale};
+use crate::cpu::norm::norm_scale;
+use crate::cpu::ops::by_rows;
 
 /// A norm by the root mean square of each group, and a gate.
 #[derive(Clone, Copy)]

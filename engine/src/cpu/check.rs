@@ -1,0 +1,26 @@
+//! What the tests of plain operations share: inputs that look random, every ISA side by side, an f64 result to compare with.
+use super::{Cpu, Isa};
+
+pub(super) fn wave(n: usize, step: f32) -> Vec<f32> {
+    (0..n).map(|i| (i as f32 * step).sin() * 3.0).collect()
+}
+
+/// Runs `f` on every ISA, on one and on several threads; all must give the same bits.
+pub(super) fn on_all(f: impl Fn(&Cpu) -> Vec<f32>) -> Vec<f32> {
+    let want = f(&Cpu::new(Isa::Scalar, 1).unwrap());
+    for isa in Isa::present() {
+        for n_threads in [1, 3] {
+            let got = f(&Cpu::new(isa, n_threads).unwrap());
+            assert!(got.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits()), "{isa} {n_threads}");
+        }
+    }
+    want
+}
+
+pub(super) fn assert_close(got: &[f32], want: impl Iterator<Item = f64>, tolerance: f64) {
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        assert!((f64::from(*g) - w).abs() <= tolerance * w.abs().max(1e-3), "{i}: {g} {w}");
+    }
+}
+
+pub(super) const SIZES: [(usize, usize); 6] = [(1, 1), (3, 7), (1, 16), (5, 33), (2, 576), (70, 1536)];
