@@ -71,6 +71,14 @@ pub enum EngineError {
         /// Its type.
         tensor_type: TensorType,
     },
+    /// A weight holds something that is no number.
+    #[error("element {elem} of tensor `{tensor}` is not a number")]
+    WeightNotFinite {
+        /// Its name.
+        tensor: String,
+        /// Index of the first such element.
+        elem: usize,
+    },
     /// The placement was made for another model.
     #[error("the placement has {got} layers, the model {expected}")]
     PlacementLayers {

@@ -32,6 +32,7 @@ pub mod error;
 pub mod gguf;
 pub mod kv;
 pub mod model;
+mod moe;
 pub mod ops;
 pub mod place;
 pub mod quant;

@@ -83,7 +83,8 @@ impl Model {
         let n_layers = facts.n_layers()? as usize;
         let options = options.checked()?;
         options.placement.check(n_layers)?;
-        let architecture = arch::load(&Loader::new(Arc::clone(&file), options.placement.clone()))?;
+        let architecture =
+            arch::load(&Loader::new(Arc::clone(&file), options.placement.clone(), options.context_length))?;
         let tokenizer = match Tokenizer::from_facts(facts) {
             Ok(tokenizer) => Some(Arc::new(tokenizer)),
             Err(TokenizerError::Absent) => None,

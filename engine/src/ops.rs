@@ -3,10 +3,11 @@
 
 use std::ops::Range;
 
-use crate::cpu::{self, AttentionArgs, AttentionOptions, Cpu, Matrix};
+use crate::cpu::{self, AttentionArgs, AttentionOptions, Cpu, Gate, Matrix, MatrixOf};
 use crate::kv::LayerCache;
+use crate::moe::{Group, Routes, Routing};
 use crate::quant;
-use crate::tensor::{Angles, AttendScratch, Input, Rows, Vector, Weight};
+use crate::tensor::{Angles, AttendScratch, Input, Rows, Vector, Weight, WeightStack};
 
 /// The devices of a loaded model, and what they can do.
 pub struct Ops {
@@ -57,6 +58,31 @@ impl Ops {
         cpu::rms_norm(&self.cpu, x, weight.elems(), eps, y.elems_mut());
     }
 
+    /// The same in place; of heads, where the weight is as long as one of them.
+    ///
+    /// x        [n_tokens, width], changed in place
+    /// weight   [width], or a divisor of it
+    pub(crate) fn rms_norm_in_place(&self, x: &mut Rows, weight: &Vector, eps: f32) {
+        cpu::rms_norm_in_place(&self.cpu, x.elems_mut(), weight.elems(), eps);
+    }
+
+    /// Normalises rows by their mean and variance.
+    ///
+    /// x        [n_tokens, width], changed in place
+    pub(crate) fn layer_norm_in_place(&self, x: &mut Rows, eps: f32) {
+        let width = x.width();
+        cpu::layer_norm_in_place(&self.cpu, x.elems_mut(), width, eps);
+    }
+
+    /// Copies rows as they are.
+    ///
+    /// x        [n_tokens, width]; only `rows` of it
+    /// y        [rows.len(), width]
+    pub(crate) fn copy(&self, x: &Rows, rows: Range<usize>, y: &mut Rows) {
+        let width = x.width();
+        y.elems_mut().copy_from_slice(&x.elems()[rows.start * width..rows.end * width]);
+    }
+
     /// Brings rows into the form that products take.
     pub(crate) fn prepare(&self, x: &Rows, input: &mut Input) {
         input.activations_mut().set(&self.cpu, x.elems(), x.width());
@@ -70,10 +96,52 @@ impl Ops {
         cpu::matmul_list(&self.cpu, &mut list, input.activations());
     }
 
+    /// Takes some tokens of an input, as often as they are named.
+    ///
+    /// tokens   [n], tokens of `from`
+    pub(crate) fn gather(&self, from: &Input, tokens: &[u32], input: &mut Input) {
+        input.activations_mut().gather(from.activations(), tokens);
+    }
+
+    /// Products of the matrices of stacks, each with tokens of its own.
+    ///
+    /// groups   (index of a matrix, its tokens), which follow each other
+    /// list     stacks [n, n_rows, n_cols] and their results [n_tokens, n_rows]
+    pub(crate) fn group_products<'a, const N: usize>(
+        &self,
+        groups: &[Group],
+        list: [(&'a WeightStack, &'a mut Rows); N],
+        input: &Input,
+    ) {
+        let matrices = list.each_ref().map(|(stack, _)| {
+            let stack: &'a WeightStack = stack;
+            move |i| stack.matrix(i)
+        });
+        let mut matrices = matrices.iter();
+        let list = list.map(|(_, y)| {
+            let matrix: MatrixOf<'_, 'a> = matrices.next().expect("one per item of the list");
+            (matrix, y.elems_mut())
+        });
+        cpu::matmul_groups(&self.cpu, groups, list, input.activations());
+    }
+
     /// Adds a bias, if there is one, to every row.
     pub(crate) fn add_bias(&self, x: &mut Rows, bias: Option<&Vector>) {
         let Some(bias) = bias else { return };
         cpu::add(&self.cpu, x.elems_mut(), bias.elems());
+    }
+
+    /// Adds to each group's rows the bias of its matrix, if there are biases.
+    ///
+    /// x        [n_tokens, width], changed in place
+    /// biases   [n_matrices, width]
+    pub(crate) fn add_group_bias(&self, groups: &[Group], x: &mut Rows, biases: Option<&Vector>) {
+        let Some(biases) = biases else { return };
+        let width = x.width();
+        for (i, tokens) in groups {
+            let rows = &mut x.elems_mut()[tokens.start as usize * width..tokens.end as usize * width];
+            cpu::add(&self.cpu, rows, &biases.elems()[*i as usize * width..][..width]);
+        }
     }
 
     /// x += y
@@ -81,9 +149,124 @@ impl Ops {
         cpu::add(&self.cpu, x.elems_mut(), y.elems());
     }
 
-    /// gate = silu(gate) · up
-    pub(crate) fn silu_mul(&self, gate: &mut Rows, up: &Rows) {
-        cpu::silu_mul(&self.cpu, gate.elems_mut(), up.elems());
+    /// x *= factor
+    pub(crate) fn scale(&self, x: &mut Rows, factor: f32) {
+        if factor != 1.0 {
+            cpu::scale(&self.cpu, x.elems_mut(), factor);
+        }
+    }
+
+    /// x *= y, every row by the same factors.
+    pub(crate) fn multiply(&self, x: &mut Rows, y: &Vector) {
+        cpu::multiply(&self.cpu, x.elems_mut(), y.elems());
+    }
+
+    /// Keeps elements within -limit..limit.
+    pub(crate) fn clamp(&self, x: &mut Rows, limit: f32) {
+        cpu::clamp(&self.cpu, x.elems_mut(), limit);
+    }
+
+    /// x = cap · tanh(x / cap)
+    pub(crate) fn softcap(&self, x: &mut Rows, cap: f32) {
+        cpu::softcap(&self.cpu, x.elems_mut(), cap);
+    }
+
+    /// gate = f(gate) · up
+    pub(crate) fn gate(&self, kind: Gate, gate: &mut Rows, up: &Rows) {
+        cpu::gate(&self.cpu, kind, gate.elems_mut(), up.elems());
+    }
+
+    /// x = max(0, x)²
+    pub(crate) fn relu_squared(&self, x: &mut Rows) {
+        cpu::relu_squared(&self.cpu, x.elems_mut());
+    }
+
+    /// x *= sigmoid(gate), with one gate per element or per row.
+    pub(crate) fn sigmoid_mul(&self, x: &mut Rows, gate: &Rows) {
+        cpu::sigmoid_mul(&self.cpu, x.elems_mut(), gate.elems());
+    }
+
+    /// Cuts every piece of `x` in two.
+    ///
+    /// x        [.., a_dim + b_dim]
+    /// a        [.., a_dim]
+    /// b        [.., b_dim]
+    pub(crate) fn split(&self, x: &Rows, [a_dim, b_dim]: [usize; 2], a: &mut Rows, b: &mut Rows) {
+        let halves = a.elems_mut().chunks_exact_mut(a_dim).zip(b.elems_mut().chunks_exact_mut(b_dim));
+        for (x, (a, b)) in x.elems().chunks_exact(a_dim + b_dim).zip(halves) {
+            a.copy_from_slice(&x[..a_dim]);
+            b.copy_from_slice(&x[a_dim..]);
+        }
+    }
+
+    /// Puts pieces together again.
+    ///
+    /// a        [.., a_dim]
+    /// b        [.., b_dim]
+    /// x        [.., a_dim + b_dim]
+    pub(crate) fn join(&self, a: &Rows, b: &Rows, [a_dim, b_dim]: [usize; 2], x: &mut Rows) {
+        let halves = a.elems().chunks_exact(a_dim).zip(b.elems().chunks_exact(b_dim));
+        for (x, (a, b)) in x.elems_mut().chunks_exact_mut(a_dim + b_dim).zip(halves) {
+            x[..a_dim].copy_from_slice(a);
+            x[a_dim..].copy_from_slice(b);
+        }
+    }
+
+    /// Copies some columns.
+    ///
+    /// x        [n_tokens, width]
+    /// y        [n_tokens, columns.len()]
+    pub(crate) fn columns(&self, x: &Rows, columns: Range<usize>, y: &mut Rows) {
+        let rows = x.elems().chunks_exact(x.width()).zip(y.elems_mut().chunks_exact_mut(columns.len()));
+        for (x, y) in rows {
+            y.copy_from_slice(&x[columns.clone()]);
+        }
+    }
+
+    /// Swaps the first two dimensions: tokens of heads to heads of tokens, or back.
+    ///
+    /// x        [n, m, dim]
+    /// y        [m, n, dim]
+    pub(crate) fn transpose(&self, x: &Rows, [n, m, dim]: [usize; 3], y: &mut Rows) {
+        let (x, y) = (x.elems(), y.elems_mut());
+        for i in 0..n {
+            for j in 0..m {
+                y[(j * n + i) * dim..][..dim].copy_from_slice(&x[(i * m + j) * dim..][..dim]);
+            }
+        }
+    }
+
+    /// Decides which experts the tokens go to.
+    ///
+    /// logits   [n_tokens, n_experts] of the router; probabilities afterwards
+    /// bias     [n_experts] added for selecting only
+    pub(crate) fn route(&self, routing: &Routing, logits: &mut Rows, bias: Option<&Vector>, routes: &mut Routes) {
+        routes.set(&self.cpu, routing, logits.elems_mut(), bias.map(Vector::elems));
+    }
+
+    /// Adds up what a token's experts yield, by their weights.
+    ///
+    /// x        [n_slots, width]
+    /// y        [n_tokens, width]
+    pub(crate) fn combine(&self, x: &Rows, routes: &Routes, y: &mut Rows) {
+        let width = x.width();
+        for (token, y) in y.elems_mut().chunks_exact_mut(width).enumerate() {
+            y.fill(0.0);
+            for (slot, weight) in routes.of_token(token) {
+                for (y, x) in y.iter_mut().zip(&x.elems()[slot * width..][..width]) {
+                    *y += weight * x;
+                }
+            }
+        }
+    }
+
+    /// Multiplies each token's row by a factor of its position.
+    pub(crate) fn scale_by_position(&self, x: &mut Rows, first_pos: usize, factor: impl Fn(usize) -> f32) {
+        let width = x.width();
+        for (i, row) in x.elems_mut().chunks_exact_mut(width).enumerate() {
+            let factor = factor(first_pos + i);
+            row.iter_mut().for_each(|x| *x *= factor);
+        }
     }
 
     /// Works out the angles of the positions of a step.

@@ -123,6 +123,13 @@ impl Ffn {
         }
     }
 
+    /// Where the routed experts live.
+    pub fn routed(&self) -> Device {
+        match *self {
+            Ffn::Dense(device) | Ffn::Experts { routed: device, .. } => device,
+        }
+    }
+
     fn devices(&self) -> Vec<Device> {
         match *self {
             Ffn::Dense(device) => vec![device],

@@ -7,13 +7,20 @@ use std::sync::Arc;
 use crate::arch::blocks::Rope;
 use crate::cpu::{self, Activations, Matrix};
 use crate::error::EngineError;
-use crate::gguf::{MappedModel, TensorFacts};
+use crate::gguf::{MappedModel, Piece, TensorFacts, TensorType};
 use crate::place::Device;
 use crate::quant;
 
 /// A matrix of weights, [n_rows, n_cols].
 #[derive(Debug)]
 pub struct Weight {
+    stack: WeightStack,
+}
+
+/// Matrices of one shape, [n_matrices, n_rows, n_cols]: the experts of a layer, the heads of a projection.
+#[derive(Debug)]
+pub struct WeightStack {
+    tensor_type: TensorType,
     n_rows: usize,
     n_cols: usize,
     data: WeightBlocks,
@@ -21,12 +28,12 @@ pub struct Weight {
 
 #[derive(Debug)]
 enum WeightBlocks {
-    /// Read by the processor from the mapped file.
-    Mapped { model: Arc<MappedModel>, facts: TensorFacts },
+    /// Read by the processor from the mapped file; where each matrix lies.
+    Mapped { model: Arc<MappedModel>, matrices: Vec<Piece> },
 }
 
 impl Weight {
-    /// The tensor's rows `rows`, or all of them.
+    /// The tensor's rows `rows`, or all of them; of a stack of matrices, the rows of all of them in a row.
     ///
     /// Errors   a type that the engine does not multiply
     pub(crate) fn new(
@@ -35,41 +42,85 @@ impl Weight {
         facts: &TensorFacts,
         rows: Option<Range<usize>>,
     ) -> Result<Self, EngineError> {
-        check_type(facts)?;
-        let n_cols = facts.shape.last().copied().unwrap_or(1);
-        let n_all_rows = facts.n_elems().checked_div(n_cols).unwrap_or(0) as usize;
-        let rows = rows.unwrap_or(0..n_all_rows);
-        let row_bytes = facts.n_bytes / n_all_rows.max(1) as u64;
-        let part = TensorFacts {
-            offset_bytes: facts.offset_bytes + rows.start as u64 * row_bytes,
-            n_bytes: rows.len() as u64 * row_bytes,
-            ..facts.clone()
-        };
-        let data = match device {
-            Device::Cpu => WeightBlocks::Mapped { model: Arc::clone(model), facts: part },
-            Device::Cuda(_) => return Err(EngineError::DeviceUnsupported { device }),
-        };
-        Ok(Self { n_rows: rows.len(), n_cols: n_cols as usize, data })
+        let n_rows = facts.n_elems().checked_div(facts.shape.last().copied().unwrap_or(1)).unwrap_or(0) as usize;
+        let whole =
+            TensorFacts { shape: vec![n_rows as u64, facts.shape.last().copied().unwrap_or(1)], ..facts.clone() };
+        Ok(Self { stack: WeightStack::new(device, model, &[&whole], rows)? })
     }
 
     /// Rows: what a product with it yields per token.
     pub fn n_rows(&self) -> usize {
-        self.n_rows
+        self.stack.n_rows
     }
 
     /// Columns: what a product with it takes per token.
     pub fn n_cols(&self) -> usize {
-        self.n_cols
+        self.stack.n_cols
     }
 
     /// The weights as the processor's kernels take them.
     pub(crate) fn matrix(&self) -> Matrix<'_> {
+        self.stack.matrix(0)
+    }
+}
+
+impl WeightStack {
+    /// All matrices of all tensors, which have one shape and type; of each only `rows`, if given.
+    ///
+    /// tensors  [n, n_rows, n_cols] or [n_rows, n_cols] each, one at least
+    /// Errors   a type that the engine does not multiply, or several types
+    pub(crate) fn new(
+        device: Device,
+        model: &Arc<MappedModel>,
+        tensors: &[&TensorFacts],
+        rows: Option<Range<usize>>,
+    ) -> Result<Self, EngineError> {
+        let [first, ..] = tensors else { unreachable!("a stack has a tensor") };
+        let (tensor_type, n_cols) = (first.tensor_type, first.shape.last().copied().unwrap_or(1) as usize);
+        let n_all_rows = first.shape.iter().nth_back(1).copied().unwrap_or(1) as usize;
+        let rows = rows.unwrap_or(0..n_all_rows);
+        let mut matrices = Vec::new();
+        for facts in tensors {
+            check_type(facts)?;
+            if facts.tensor_type != tensor_type {
+                return Err(EngineError::TensorTypeUnsupported {
+                    tensor: facts.name.clone(),
+                    tensor_type: facts.tensor_type,
+                });
+            }
+            let n_matrices = facts.n_elems().checked_div((n_all_rows * n_cols) as u64).unwrap_or(0);
+            let row_bytes = facts.n_bytes / (n_matrices * n_all_rows as u64).max(1);
+            matrices.extend((0..n_matrices).map(|i| Piece {
+                file: facts.file,
+                offset_bytes: facts.offset_bytes + (i * n_all_rows as u64 + rows.start as u64) * row_bytes,
+                n_bytes: rows.len() as u64 * row_bytes,
+            }));
+        }
+        let data = match device {
+            Device::Cpu => WeightBlocks::Mapped { model: Arc::clone(model), matrices },
+            Device::Cuda(_) => return Err(EngineError::DeviceUnsupported { device }),
+        };
+        Ok(Self { tensor_type, n_rows: rows.len(), n_cols, data })
+    }
+
+    /// Rows of each matrix.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Columns of each matrix.
+    pub fn n_cols(&self) -> usize {
+        self.n_cols
+    }
+
+    /// One matrix as the processor's kernels take it.
+    pub(crate) fn matrix(&self, i: usize) -> Matrix<'_> {
         match &self.data {
-            WeightBlocks::Mapped { model, facts } => Matrix {
-                tensor_type: facts.tensor_type,
+            WeightBlocks::Mapped { model, matrices } => Matrix {
+                tensor_type: self.tensor_type,
                 n_rows: self.n_rows,
                 n_cols: self.n_cols,
-                bytes: model.tensor_bytes(facts),
+                bytes: model.bytes(matrices[i]),
             },
         }
     }
@@ -94,7 +145,11 @@ impl Vector {
         facts: &TensorFacts,
         elems: Range<usize>,
     ) -> Result<Self, EngineError> {
-        let elems = decode(model, facts)?[elems].to_vec();
+        Self::of_elems(device, decode(model, facts)?[elems].to_vec())
+    }
+
+    /// Elements worked out at load.
+    pub(crate) fn of_elems(device: Device, elems: Vec<f32>) -> Result<Self, EngineError> {
         match device {
             Device::Cpu => Ok(Self { data: VectorElems::Cpu(elems) }),
             Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),
@@ -109,12 +164,19 @@ impl Vector {
     }
 }
 
-/// A whole tensor as f32; for small ones.
+/// A whole tensor as f32; for small ones. Zeros where there is only a header.
+///
+/// Errors   a type that the engine does not know, elements that are no numbers
 pub(crate) fn decode(model: &MappedModel, facts: &TensorFacts) -> Result<Vec<f32>, EngineError> {
     check_type(facts)?;
     let mut elems = vec![0.0; facts.n_elems() as usize];
-    quant::decode_row(facts.tensor_type, model.tensor_bytes(facts), &mut elems).expect("the file's sizes were checked");
-    Ok(elems)
+    if let Some(bytes) = model.tensor_bytes_if_there(facts) {
+        quant::decode_row(facts.tensor_type, bytes, &mut elems).expect("the file's sizes were checked");
+    }
+    match elems.iter().position(|elem| !elem.is_finite()) {
+        Some(elem) => Err(EngineError::WeightNotFinite { tensor: facts.name.clone(), elem }),
+        None => Ok(elems),
+    }
 }
 
 fn check_type(facts: &TensorFacts) -> Result<(), EngineError> {

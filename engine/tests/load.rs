@@ -110,13 +110,11 @@ fn a_vocabulary_that_disagrees_with_the_embedding_is_refused() {
 }
 
 #[test]
-fn unknown_architectures_and_features_are_refused_by_name() {
+fn unknown_architectures_and_half_described_experts_are_refused_by_name() {
     let error = error_of(Writer::new("mamba9").meta("mamba9.block_count", 2u32));
     assert!(matches!(&error, EngineError::ArchitectureUnsupported { architecture } if architecture == "mamba9"));
     let error = spoiled(&[], |writer| writer.meta("llama.expert_count", 8u32));
-    assert_eq!(error.to_string(), "architecture `llama` with experts is not supported");
-    let error = spoiled(&[], |writer| writer.meta("llama.rope.scaling.type", "longrope"));
-    assert!(matches!(error, EngineError::FeatureUnsupported { .. }), "{error}");
+    assert_eq!(error.to_string(), "key `llama.expert_used_count` is missing");
 }
 
 #[test]

@@ -142,6 +142,7 @@ impl Explain for EngineError {
             Self::KeyInvalid { .. }
             | Self::TensorMissing { .. }
             | Self::VocabularyMismatch { .. }
+            | Self::WeightNotFinite { .. }
             | Self::TensorShape { .. } => Failure::new(
                 ErrorCode::GgufDamaged,
                 Text::new(format!("the file is incomplete: {self}"), format!("文件不完整：{self}")),

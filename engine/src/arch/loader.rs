@@ -5,15 +5,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::EngineError;
-use crate::gguf::{MappedModel, ModelFacts, TensorFacts};
+use crate::gguf::{MappedModel, ModelFacts, TensorFacts, Value};
 use crate::place::{Device, Placement};
-use crate::tensor::{self, Vector, Weight};
+use crate::tensor::{self, Vector, Weight, WeightStack};
 
 /// A file and where its parts go.
 #[derive(Debug)]
 pub(crate) struct Loader {
     model: Arc<MappedModel>,
     placement: Placement,
+    context_length: usize,
 }
 
 /// One part of the model: a prefix of tensor names and a device.
@@ -25,13 +26,29 @@ pub(crate) struct Part<'a> {
 }
 
 impl Loader {
-    pub(crate) fn new(model: Arc<MappedModel>, placement: Placement) -> Self {
-        Self { model, placement }
+    /// context_length  of the sessions to come, tokens
+    pub(crate) fn new(model: Arc<MappedModel>, placement: Placement, context_length: usize) -> Self {
+        Self { model, placement, context_length }
+    }
+
+    /// Most tokens that a session will hold.
+    pub(crate) fn context_length(&self) -> usize {
+        self.context_length
     }
 
     /// What the header says.
     pub(crate) fn facts(&self) -> &ModelFacts {
         &self.model.facts
+    }
+
+    /// The layers that compute, in order.
+    pub(crate) fn layers(&self) -> Range<usize> {
+        0..self.placement.layers.len()
+    }
+
+    /// Whether the model has experts at all.
+    pub(crate) fn has_experts(&self) -> Result<bool, EngineError> {
+        Ok(self.facts().arch_u32_or("expert_count", 0)? > 0)
     }
 
     /// The mixing half of a layer.
@@ -42,6 +59,11 @@ impl Loader {
     /// The feed-forward half of a layer, without its routed experts.
     pub(crate) fn ffn(&self, layer: usize) -> Part<'_> {
         self.part(format!("blk.{layer}."), self.placement.layers[layer].ffn.home())
+    }
+
+    /// The routed experts of a layer.
+    pub(crate) fn experts(&self, layer: usize) -> Part<'_> {
+        self.part(format!("blk.{layer}."), self.placement.layers[layer].ffn.routed())
     }
 
     /// The token embedding.
@@ -69,6 +91,56 @@ impl Loader {
         self.positive(key, self.facts().arch_u32_or(key, absent)?)
     }
 
+    /// The same where absence and zero mean that there is none.
+    pub(crate) fn count_or_none(&self, key: &str) -> Result<Option<usize>, EngineError> {
+        let value = self.facts().arch_u32_or(key, 0)?;
+        Ok((value > 0).then_some(value as usize))
+    }
+
+    /// Elements of a head that the rope turns; all of them if the file does not say.
+    pub(crate) fn n_rotated(&self, head_dim: usize) -> Result<usize, EngineError> {
+        match self.count_or("rope.dimension_count", head_dim)? {
+            n_rotated if n_rotated <= head_dim => Ok(n_rotated),
+            n_rotated => Err(self.invalid("rope.dimension_count", format!("at most {head_dim}"), n_rotated)),
+        }
+    }
+
+    /// Which layers have a sliding window: `sliding_window_pattern` as an array says it for each, as a number how often one
+    /// without comes.
+    ///
+    /// period   if the file does not say
+    pub(crate) fn sliding_layers(&self, period: usize) -> Result<Vec<bool>, EngineError> {
+        let key = "attention.sliding_window_pattern";
+        let facts = self.facts();
+        let n_layers = self.layers().len();
+        let full_key = facts.arch_key(key)?;
+        if let Some(Value::Array(_)) = facts.metadata.get(&full_key) {
+            let pattern = facts.metadata.get_bools(&full_key)?.unwrap_or_default();
+            return match pattern.len() {
+                n if n >= n_layers => Ok(pattern),
+                n => Err(self.invalid(key, format!("one value for each of {n_layers} layers"), n)),
+            };
+        }
+        let period = self.count_or(key, period)?;
+        Ok(self.layers().map(|layer| (layer + 1) % period != 0).collect())
+    }
+
+    /// The same from an array with one value per layer, or from one value for all.
+    pub(crate) fn count_of_layer(&self, key: &str, layer: usize) -> Result<usize, EngineError> {
+        match self.facts().arch_u32_per_layer(key)? {
+            Some(values) => self.positive(key, values[layer]),
+            None => self.count(key),
+        }
+    }
+
+    /// The same with what its absence means.
+    pub(crate) fn count_of_layer_or(&self, key: &str, layer: usize, absent: usize) -> Result<usize, EngineError> {
+        match self.facts().arch_u32_per_layer(key)? {
+            Some(values) => self.positive(key, values[layer]),
+            None => Ok(absent),
+        }
+    }
+
     fn positive(&self, key: &str, value: u32) -> Result<usize, EngineError> {
         if value == 0 { Err(self.invalid(key, "1 or more", value)) } else { Ok(value as usize) }
     }
@@ -77,6 +149,15 @@ impl Loader {
     pub(crate) fn scale_or(&self, key: &str, absent: f32) -> Result<f32, EngineError> {
         let value = self.facts().arch_f32_or(key, absent)?;
         if value.is_finite() && value > 0.0 { Ok(value) } else { Err(self.invalid(key, "a number above 0", value)) }
+    }
+
+    /// A hyperparameter that is a finite number above zero, where absence and zero mean that there is none.
+    pub(crate) fn scale_or_none(&self, key: &str) -> Result<Option<f32>, EngineError> {
+        match self.facts().arch_f32_or(key, 0.0)? {
+            0.0 => Ok(None),
+            value if value.is_finite() && value > 0.0 => Ok(Some(value)),
+            value => Err(self.invalid(key, "a number above 0", value)),
+        }
     }
 
     /// What is put into the square root of a norm.
@@ -114,6 +195,59 @@ impl<'a> Part<'a> {
         Weight::new(self.device, &self.loader.model, self.tensor(name, &shape)?, Some(rows))
     }
 
+    /// A vector as a matrix of one row, if it is there.
+    pub(crate) fn row_if_there(&self, name: &str, n_cols: usize) -> Result<Option<Weight>, EngineError> {
+        if !self.has(name) {
+            return Ok(None);
+        }
+        let tensor = match self.shape(name)? {
+            [_] => self.tensor(name, &[n_cols])?,
+            _ => self.tensor(name, &[1, n_cols])?,
+        };
+        Weight::new(self.device, &self.loader.model, tensor, None).map(Some)
+    }
+
+    /// Matrices of one shape in one tensor `name.weight`; or, in old files, in one tensor each: `name` without `_exps`, and an
+    /// index.
+    ///
+    /// shape    [n, n_rows, n_cols]
+    pub(crate) fn stack(&self, name: &str, shape: [usize; 3]) -> Result<WeightStack, EngineError> {
+        let whole = format!("{name}.weight");
+        let [n, n_rows, n_cols] = shape;
+        let piece = |i| format!("{}.{i}.weight", name.trim_end_matches("_exps"));
+        let tensors = if !self.has(&whole) && self.has(&piece(0)) {
+            (0..n).map(|i| self.tensor(&piece(i), &[n_rows, n_cols])).collect::<Result<Vec<_>, _>>()?
+        } else {
+            vec![self.tensor(&whole, &shape)?]
+        };
+        WeightStack::new(self.device, &self.loader.model, &tensors, None)
+    }
+
+    /// Some rows of each of the matrices in one tensor `name.weight`.
+    pub(crate) fn stack_rows(
+        &self,
+        name: &str,
+        shape: [usize; 3],
+        rows: Range<usize>,
+    ) -> Result<WeightStack, EngineError> {
+        let tensor = self.tensor(&format!("{name}.weight"), &shape)?;
+        WeightStack::new(self.device, &self.loader.model, &[tensor], Some(rows))
+    }
+
+    /// The elements of a small matrix that may be there, row after row.
+    pub(crate) fn matrix_elems_if_there(&self, name: &str, shape: [usize; 2]) -> Result<Option<Vector>, EngineError> {
+        let elems = || {
+            let tensor = self.tensor(name, &shape)?;
+            Vector::new(self.device, &self.loader.model, tensor, 0..shape[0] * shape[1])
+        };
+        self.has(name).then(elems).transpose()
+    }
+
+    /// A vector worked out at load.
+    pub(crate) fn vector_of(&self, elems: Vec<f32>) -> Result<Vector, EngineError> {
+        Vector::of_elems(self.device, elems)
+    }
+
     /// A vector that must be there.
     pub(crate) fn vector(&self, name: &str, n_elems: usize) -> Result<Vector, EngineError> {
         self.vector_elems(name, n_elems, 0..n_elems)
@@ -129,10 +263,14 @@ impl<'a> Part<'a> {
         self.has(name).then(|| self.vector(name, n_elems)).transpose()
     }
 
+    /// Decoded elements that must be there, for tables made at load.
+    pub(crate) fn elems(&self, name: &str, n_elems: usize) -> Result<Vec<f32>, EngineError> {
+        tensor::decode(&self.loader.model, self.tensor(name, &[n_elems])?)
+    }
+
     /// Decoded elements that may be there, for tables made at load.
     pub(crate) fn elems_if_there(&self, name: &str, n_elems: usize) -> Result<Option<Vec<f32>>, EngineError> {
-        let elems = || tensor::decode(&self.loader.model, self.tensor(name, &[n_elems])?);
-        self.has(name).then(elems).transpose()
+        self.has(name).then(|| self.elems(name, n_elems)).transpose()
     }
 
     /// A tensor's row-major shape.

@@ -3,8 +3,17 @@
 //! thread, a quant type or an instruction set.
 
 pub(crate) mod blocks;
+mod deepseek;
+mod gemma;
+mod gemma4;
+mod glm;
+mod gpt_oss;
+mod granite;
 mod llama;
 mod loader;
+mod olmo;
+mod phi;
+mod qwen;
 
 use std::fmt;
 use std::ops::Range;
@@ -19,15 +28,41 @@ pub(crate) use loader::{Loader, Part};
 pub struct ArchitectureRow {
     /// `general.architecture` of its files.
     pub name: &'static str,
-    load: fn(&Loader) -> Result<Box<dyn Architecture>, EngineError>,
+    load: Load,
 }
 
 /// Every architecture that the engine runs.
-pub static ARCHITECTURES: &[ArchitectureRow] = &[ArchitectureRow { name: "llama", load: llama::load }];
+pub static ARCHITECTURES: &[ArchitectureRow] = &[
+    row("llama", llama::load),
+    row("mistral3", llama::load_mistral3),
+    row("smollm3", llama::load_smollm3),
+    row("qwen2", qwen::load_qwen2),
+    row("qwen2moe", qwen::load_qwen2),
+    row("qwen3", qwen::load_qwen3),
+    row("qwen3moe", qwen::load_qwen3),
+    row("gemma2", gemma::load_gemma2),
+    row("gemma3", gemma::load_gemma3),
+    row("gemma4", gemma4::load),
+    row("gpt-oss", gpt_oss::load),
+    row("deepseek2", deepseek::load),
+    row("glm4moe", glm::load),
+    row("phi3", phi::load),
+    row("granite", granite::load),
+    row("granitemoe", granite::load),
+    row("olmo", olmo::load_olmo),
+    row("olmo2", olmo::load_olmo2),
+    row("olmoe", olmo::load_olmoe),
+];
+
+type Load = fn(&Loader) -> Result<Box<dyn Architecture>, EngineError>;
+
+const fn row(name: &'static str, load: Load) -> ArchitectureRow {
+    ArchitectureRow { name, load }
+}
 
 /// Whether the engine runs files with this `general.architecture`.
 pub fn supports(architecture: &str) -> bool {
-    row(architecture).is_some()
+    find(architecture).is_some()
 }
 
 /// A loaded model of some family: its weights, and its forward pass in pieces between which devices may change.
@@ -60,12 +95,12 @@ pub(crate) trait Architecture: fmt::Debug + Send + Sync {
 /// Builds the family that a file names.
 pub(crate) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
     let architecture = loader.facts().architecture()?;
-    match row(architecture) {
+    match find(architecture) {
         Some(row) => (row.load)(loader),
         None => Err(EngineError::ArchitectureUnsupported { architecture: architecture.to_owned() }),
     }
 }
 
-fn row(architecture: &str) -> Option<&'static ArchitectureRow> {
+fn find(architecture: &str) -> Option<&'static ArchitectureRow> {
     ARCHITECTURES.iter().find(|row| row.name == architecture)
 }

@@ -14,7 +14,19 @@ use super::shards::{self, ShardName};
 pub struct MappedModel {
     /// What the headers say.
     pub facts: ModelFacts,
+    /// One per file; none if only the header is at hand.
     maps: Vec<Mmap>,
+}
+
+/// Some bytes of one of a model's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Index of the file.
+    pub file: usize,
+    /// Where they begin, from the start of the file.
+    pub offset_bytes: u64,
+    /// How many.
+    pub n_bytes: u64,
 }
 
 impl MappedModel {
@@ -45,14 +57,31 @@ impl MappedModel {
         Ok(Self { facts: shards::merge(headers)?, maps })
     }
 
+    /// A model of which only the header is at hand: its tensors can be looked up, not read.
+    pub fn header_only(facts: ModelFacts) -> Self {
+        Self { facts, maps: Vec::new() }
+    }
+
+    /// The bytes of a tensor of this model, unless only its header is at hand.
+    pub fn tensor_bytes_if_there(&self, tensor: &TensorFacts) -> Option<&[u8]> {
+        (!self.maps.is_empty()).then(|| self.tensor_bytes(tensor))
+    }
+
     /// The bytes of a tensor of this model.
     ///
     /// tensor   one of `self.facts.tensors`
     /// Errors   none; panics if the tensor is of another model and lies outside this one's files
     /// Cost     none; the first touch of a page reads it from disk
     pub fn tensor_bytes(&self, tensor: &TensorFacts) -> &[u8] {
-        let start = tensor.offset_bytes as usize;
-        &self.maps[tensor.file][start..start + tensor.n_bytes as usize]
+        self.bytes(Piece { file: tensor.file, offset_bytes: tensor.offset_bytes, n_bytes: tensor.n_bytes })
+    }
+
+    /// Some bytes, most often part of a tensor's.
+    ///
+    /// Errors   none; panics if they lie outside the files
+    pub fn bytes(&self, piece: Piece) -> &[u8] {
+        let start = piece.offset_bytes as usize;
+        &self.maps[piece.file][start..start + piece.n_bytes as usize]
     }
 }
 

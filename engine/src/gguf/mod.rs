@@ -16,7 +16,7 @@ mod writer;
 pub use error::{Found, GgufError, ShapeFault};
 pub use facts::{FileFacts, ModelFacts, Prefix, TensorFacts};
 pub use label::quant_label_from_name;
-pub use mapped::MappedModel;
+pub use mapped::{MappedModel, Piece};
 pub use refusal::{NotChat, Refusal};
 pub use shards::ShardName;
 pub use tensor_type::{TENSOR_TYPES, TensorType, TypeRow};

@@ -303,6 +303,15 @@ impl Metadata {
         })
     }
 
+    /// The booleans of an array, some of which may be written as 0 and 1; an error if there is a value that is none.
+    pub fn get_bools(&self, key: &str) -> Result<Option<Vec<bool>>, GgufError> {
+        let as_bool = |value: Value| value.as_bool().or_else(|| value.as_integer().map(|value| value != 0));
+        self.get_as(key, "an array of true or false", |value| match value {
+            Value::Array(array) => array.scalars()?.map(as_bool).collect(),
+            _ => None,
+        })
+    }
+
     fn get_as<'a, T>(
         &'a self,
         key: &str,

@@ -5,12 +5,13 @@ use std::ops::Range;
 use super::super::Loader;
 use super::{Buffers, Norm, Step};
 use crate::error::EngineError;
-use crate::tensor::Weight;
+use crate::tensor::{Vector, Weight};
 
 /// Rows of the embedding, by token.
 #[derive(Debug)]
 pub(crate) struct Embedding {
     weight: Weight,
+    scale: f32,
 }
 
 /// The output norm and the product with the vocabulary.
@@ -18,6 +19,11 @@ pub(crate) struct Embedding {
 pub(crate) struct Head {
     norm: Norm,
     weight: Weight,
+    bias: Option<Vector>,
+    /// Factor on the logits.
+    scale: f32,
+    /// Logits become `cap · tanh(logit / cap)`.
+    softcap: Option<f32>,
 }
 
 impl Embedding {
@@ -36,7 +42,12 @@ impl Embedding {
         if n_vocab != n_expected || n_vocab == 0 {
             return Err(EngineError::VocabularyMismatch { n_tokens: n_expected, n_rows: n_vocab });
         }
-        Ok(Self { weight })
+        Ok(Self { weight, scale: 1.0 })
+    }
+
+    /// The same with a factor on what it yields.
+    pub(crate) fn scaled(self, scale: f32) -> Self {
+        Self { scale, ..self }
     }
 
     pub(crate) fn n_vocab(&self) -> usize {
@@ -52,17 +63,35 @@ impl Embedding {
         let x = &mut step.buffers.x;
         x.reshape(step.tokens.len(), self.weight.n_cols());
         step.ops.rows_of(&self.weight, step.tokens, x);
+        step.ops.scale(x, self.scale);
     }
 }
 
 impl Head {
-    /// The file's own head, or the embedding where the file has none.
+    /// The file's own head, or the embedding where the file has none, behind a norm by root mean square.
     pub(crate) fn load(loader: &Loader, embedding: &Embedding, eps: f32) -> Result<Self, EngineError> {
+        let norm = Norm::load(&loader.head(), "output_norm.weight", embedding.n_embd(), eps)?;
+        Self::with_norm(loader, embedding, norm)
+    }
+
+    /// The same behind another norm.
+    pub(crate) fn with_norm(loader: &Loader, embedding: &Embedding, norm: Norm) -> Result<Self, EngineError> {
         let part = loader.head();
-        let n_embd = embedding.n_embd();
+        let n_vocab = embedding.n_vocab();
         let name = if part.has("output.weight") { "output.weight" } else { "token_embd.weight" };
-        let weight = part.weight(name, [embedding.n_vocab(), n_embd])?;
-        Ok(Self { norm: Norm::load(&part, "output_norm.weight", n_embd, eps)?, weight })
+        let softcap = loader.scale_or_none("final_logit_softcapping")?;
+        Ok(Self {
+            norm,
+            weight: part.weight(name, [n_vocab, embedding.n_embd()])?,
+            bias: part.vector_if_there("output.bias", n_vocab)?,
+            scale: 1.0,
+            softcap,
+        })
+    }
+
+    /// The same with a factor on the logits.
+    pub(crate) fn scaled(self, scale: f32) -> Self {
+        Self { scale, ..self }
     }
 
     /// rows of x -> logits
@@ -71,6 +100,11 @@ impl Head {
         let Buffers { h, input, logits, .. } = &mut *step.buffers;
         step.ops.prepare(h, input);
         logits.reshape(rows.len(), self.weight.n_rows());
-        step.ops.products([(&self.weight, logits)], input);
+        step.ops.products([(&self.weight, &mut *logits)], input);
+        step.ops.add_bias(logits, self.bias.as_ref());
+        step.ops.scale(logits, self.scale);
+        if let Some(cap) = self.softcap {
+            step.ops.softcap(logits, cap);
+        }
     }
 }

@@ -4,19 +4,31 @@
 mod attention;
 mod dense;
 mod ends;
+mod experts;
+mod mla;
+mod norm;
+mod per_layer;
+mod pre_norm;
 mod rope;
+mod stack;
 
 use crate::error::EngineError;
 use crate::kv::Cache;
+use crate::moe::Group;
 use crate::ops::Ops;
 use crate::place::Device;
-use crate::tensor::{Angles, AttendScratch, Input, Rows, Vector};
+use crate::tensor::{Angles, AttendScratch, Input, Rows};
 
-use super::Part;
-pub(crate) use attention::{Attention, AttentionOptions};
-pub(crate) use dense::Dense;
+pub(crate) use attention::{Attention, AttentionGate, AttentionOptions, HeadNorms, KvSource, Temperature};
+pub(crate) use dense::{Activation, Dense, DenseNames};
 pub(crate) use ends::{Embedding, Head};
+pub(crate) use experts::{ExpertBuffers, ExpertOptions, ExpertSizes, Experts};
+pub(crate) use mla::{LatentAttention, LatentAttentionOptions};
+pub(crate) use norm::Norm;
+pub(crate) use per_layer::{LayerInput, LayerInputs};
+pub(crate) use pre_norm::{Ground, PreNorm};
 pub(crate) use rope::{Rope, RopeKind};
+pub(crate) use stack::{FeedForward, Half, Layer, Mixer, Stack};
 
 /// One pass of some tokens through the model.
 pub(crate) struct Step<'a> {
@@ -49,6 +61,16 @@ pub(crate) struct Sizes {
     pub(crate) head_dim: usize,
     /// The inside of a feed-forward network.
     pub(crate) n_ff: usize,
+    /// Queries without their gates or turned parts, where a block makes both at once.
+    pub(crate) q_gate: usize,
+    /// Matrices of a stack that all tokens go to (the heads of latent attention).
+    pub(crate) n_groups: usize,
+    /// What each of them takes of a token.
+    pub(crate) group_width: usize,
+    /// Inputs that layers have of their own, all layers together.
+    pub(crate) layer_inputs: usize,
+    /// A mixture of experts.
+    pub(crate) experts: ExpertSizes,
 }
 
 /// Activations of a step, allocated once for the largest step.
@@ -71,12 +93,24 @@ pub(crate) struct Buffers {
     pub(crate) k: Rows,
     /// Values [n_tokens, n_kv_heads · head_dim].
     pub(crate) v: Rows,
+    /// Queries and their gates, as a projection yields them [n_tokens, 2 · q_gate].
+    pub(crate) q_and_gate: Rows,
+    /// Gates of what attention yields [n_tokens, q_gate].
+    pub(crate) q_gate: Rows,
     /// What attention yields [n_tokens, n_heads · head_dim].
     pub(crate) heads: Rows,
+    /// All tokens for each matrix of a stack.
+    pub(crate) groups: Vec<Group>,
+    /// What the matrices of a stack take [n_groups · n_tokens, group_width].
+    pub(crate) group_input: Input,
     /// The gate of a feed-forward network [n_tokens, n_ff].
     pub(crate) gate: Rows,
     /// Its other branch [n_tokens, n_ff].
     pub(crate) up: Rows,
+    /// Inputs that layers have of their own [n_tokens, layer_inputs].
+    pub(crate) layer_inputs: Rows,
+    /// The experts' own.
+    pub(crate) experts: ExpertBuffers,
     /// Logits [at most `MAX_LOGIT_ROWS`, n_vocab].
     pub(crate) logits: Rows,
 }
@@ -87,7 +121,9 @@ pub(crate) const MAX_LOGIT_ROWS: usize = 8;
 impl Sizes {
     /// Bytes of the buffers of a step of `n_batch` tokens.
     pub(crate) fn n_bytes(&self, n_batch: usize) -> u64 {
-        let per_token = 4 * self.n_embd + 2 * self.q + 2 * self.kv + 3 * self.n_ff;
+        let grouped = 2 * self.n_groups * self.group_width;
+        let per_token = 4 * self.n_embd + 2 * self.q + 2 * self.kv + 3 * self.n_ff + 3 * self.q_gate;
+        let per_token = per_token + grouped + self.layer_inputs + self.experts.per_token();
         let elems = (per_token as u64).saturating_mul(n_batch as u64);
         elems.saturating_add((self.n_vocab * MAX_LOGIT_ROWS) as u64).saturating_mul(4)
     }
@@ -111,9 +147,15 @@ impl Buffers {
             q: rows(sizes.q)?,
             k: rows(sizes.kv)?,
             v: rows(sizes.kv)?,
+            q_and_gate: rows(2 * sizes.q_gate)?,
+            q_gate: rows(sizes.q_gate)?,
             heads: rows(sizes.q)?,
+            groups: Vec::with_capacity(sizes.n_groups),
+            group_input: Input::new(device, n_batch * sizes.n_groups, sizes.group_width)?,
             gate: rows(sizes.n_ff)?,
             up: rows(sizes.n_ff)?,
+            layer_inputs: rows(sizes.layer_inputs)?,
+            experts: ExpertBuffers::new(device, &sizes.experts, n_batch)?,
             logits: Rows::new(device, MAX_LOGIT_ROWS, sizes.n_vocab)?,
         })
     }
@@ -125,33 +167,24 @@ impl Step<'_> {
         self.tokens.len()
     }
 
+    /// x -> h, as it is.
+    pub(crate) fn copy_residual(&mut self) {
+        let n_tokens = self.n_tokens();
+        let Buffers { x, h, .. } = &mut *self.buffers;
+        h.reshape(n_tokens, x.width());
+        self.ops.copy(x, 0..n_tokens, h);
+    }
+
+    /// Sends all tokens to each of the matrices of a stack.
+    pub(crate) fn set_groups(&mut self, n_matrices: usize) {
+        let n_tokens = self.tokens.len() as u32;
+        let groups = &mut self.buffers.groups;
+        groups.clear();
+        groups.extend((0..n_matrices as u32).map(|i| (i, i * n_tokens..(i + 1) * n_tokens)));
+    }
+
     /// x += out
     pub(crate) fn add_to_residual(&mut self) {
         self.ops.add(&mut self.buffers.x, &self.buffers.out);
-    }
-}
-
-/// A norm over the residual stream, by its root mean square.
-#[derive(Debug)]
-pub(crate) struct Norm {
-    weight: Vector,
-    eps: f32,
-}
-
-impl Norm {
-    pub(crate) fn load(part: &Part<'_>, name: &str, n_embd: usize, eps: f32) -> Result<Self, EngineError> {
-        Ok(Self { weight: part.vector(name, n_embd)?, eps })
-    }
-
-    /// x -> h, all rows.
-    pub(crate) fn run(&self, step: &mut Step<'_>) {
-        self.run_rows(0..step.n_tokens(), step);
-    }
-
-    /// x -> h, some rows.
-    pub(crate) fn run_rows(&self, rows: std::ops::Range<usize>, step: &mut Step<'_>) {
-        let Buffers { x, h, .. } = &mut *step.buffers;
-        h.reshape(rows.len(), x.width());
-        step.ops.rms_norm(x, rows, &self.weight, self.eps, h);
     }
 }

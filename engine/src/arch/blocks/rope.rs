@@ -22,12 +22,40 @@ impl Rope {
     /// n_rotated  elements of a head that rotate
     /// Errors     an odd count, a scaling that is unknown or contradicts itself
     pub(crate) fn load(loader: &Loader, kind: RopeKind, n_rotated: usize) -> Result<Self, EngineError> {
-        if !n_rotated.is_multiple_of(2) {
-            return Err(loader.invalid("rope.dimension_count", "an even number", n_rotated));
-        }
+        check_even(loader, n_rotated)?;
         let base = loader.scale_or("rope.freq_base", 10_000.0)?;
-        let factors = loader.embed().elems_if_there("rope_freqs.weight", n_rotated / 2)?;
-        Ok(Self { kind, n_rotated, base, factors, scaling: scaling(loader)? })
+        let scaling = scaling(loader)?;
+        let factors = match scaling {
+            RopeScaling::Magnitude { .. } => long_or_short_factors(loader, n_rotated / 2)?,
+            _ => loader.embed().elems_if_there("rope_freqs.weight", n_rotated / 2)?,
+        };
+        Ok(Self { kind, n_rotated, base, factors, scaling })
+    }
+
+    /// The same for layers with a frequency base of their own, whose frequencies nothing changes.
+    ///
+    /// Errors   an odd count
+    pub(crate) fn plain(&self, loader: &Loader, base: f32, n_rotated: usize) -> Result<Self, EngineError> {
+        check_even(loader, n_rotated)?;
+        Ok(Self { base, n_rotated, ..self.unscaled() })
+    }
+
+    /// Elements of a head that rotate.
+    pub(crate) fn n_rotated(&self) -> usize {
+        self.n_rotated
+    }
+
+    /// The same without what is done for long contexts.
+    pub(crate) fn unscaled(&self) -> Self {
+        Self { factors: None, scaling: RopeScaling::None, ..self.clone() }
+    }
+
+    /// Context over trained context, if YaRN bridges the two.
+    pub(crate) fn yarn_factor(&self) -> Option<f32> {
+        match self.scaling {
+            RopeScaling::Yarn { factor, .. } => Some(factor),
+            _ => None,
+        }
     }
 
     /// The same as the kernels take it.
@@ -39,6 +67,13 @@ impl Rope {
             freq_factors: self.factors.as_deref(),
             scaling: self.scaling,
         }
+    }
+}
+
+fn check_even(loader: &Loader, n_rotated: usize) -> Result<(), EngineError> {
+    match n_rotated.is_multiple_of(2) {
+        true => Ok(()),
+        false => Err(loader.invalid("rope.dimension_count", "an even number", n_rotated)),
     }
 }
 
@@ -63,9 +98,21 @@ fn scaling(loader: &Loader) -> Result<RopeScaling, EngineError> {
                 magnitude: yarn_magnitude(loader, factor)?,
             })
         }
-        "longrope" => Err(loader.unsupported("longrope scaling")),
-        other => Err(loader.invalid("rope.scaling.type", "`none`, `linear` or `yarn`", format!("`{other}`"))),
+        "longrope" => Ok(RopeScaling::Magnitude { magnitude: loader.scale_or("rope.scaling.attn_factor", 1.0)? }),
+        other => {
+            Err(loader.invalid("rope.scaling.type", "`none`, `linear`, `yarn` or `longrope`", format!("`{other}`")))
+        }
     }
+}
+
+/// Longrope has factors for contexts as trained and others for longer ones; which are used depends on the context asked for.
+fn long_or_short_factors(loader: &Loader, n: usize) -> Result<Option<Vec<f32>>, EngineError> {
+    let original_context = match loader.facts().arch_u32_or("rope.scaling.original_context_length", 0)? {
+        0 => loader.count("context_length")?,
+        length => length as usize,
+    };
+    let is_long = loader.context_length() > original_context;
+    loader.embed().elems_if_there(if is_long { "rope_factors_long.weight" } else { "rope_factors_short.weight" }, n)
 }
 
 /// YaRN sharpens attention to make up for the interpolation, unless the file says that this is dealt with elsewhere.

@@ -1,0 +1,308 @@
+//! The mixture of experts: a router picks a few of many feed-forward networks for each token; an expert that every token goes to
+//! may stand beside them.
+
+use super::super::{Loader, Part};
+use super::{Activation, Buffers, Dense, DenseNames, Sizes, Step};
+use crate::error::EngineError;
+use crate::moe::{Gating, Groups, Routes, Routing, Weights};
+use crate::place::Device;
+use crate::tensor::{Input, Rows, Vector, Weight, WeightStack};
+
+/// What a family says about its experts; the rest is in the file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpertOptions {
+    /// Width of the residual stream.
+    pub(crate) n_embd: usize,
+    /// Inside of an expert.
+    pub(crate) n_ff: usize,
+    /// What the inside goes through.
+    pub(crate) activation: Activation,
+    /// How tokens are routed.
+    pub(crate) routing: Routing,
+}
+
+/// Weights of a mixture of experts.
+#[derive(Debug)]
+pub(crate) struct Experts {
+    options: ExpertOptions,
+    router: Weight,
+    router_bias: Option<Vector>,
+    selection_bias: Option<Vector>,
+    /// Experts may work in a narrower space than the residual stream.
+    latent: Option<[Weight; 2]>,
+    gate: Option<WeightStack>,
+    up: WeightStack,
+    down: WeightStack,
+    gate_bias: Option<Vector>,
+    up_bias: Option<Vector>,
+    down_bias: Option<Vector>,
+    /// Factors on what each expert yields.
+    down_scale: Option<Vec<f32>>,
+    shared: Option<Shared>,
+}
+
+/// The expert that every token goes to.
+#[derive(Debug)]
+struct Shared {
+    dense: Dense,
+    /// How much of it each token takes, where the model has such a gate.
+    gate: Option<Weight>,
+}
+
+/// Buffers of a step's experts; a slot is a (token, expert) pair.
+pub(crate) struct ExpertBuffers {
+    /// The router's logits, then probabilities [n_tokens, n_experts].
+    logits: Rows,
+    /// Who goes where.
+    routes: Routes,
+    /// What the experts take [n_slots, n_embd or n_ff].
+    input: Input,
+    /// Gates [n_slots, n_ff].
+    gate: Rows,
+    /// The other branch [n_slots, n_ff].
+    up: Rows,
+    /// What the experts yield [n_slots, n_embd].
+    slots: Rows,
+    /// What the tokens' experts yield together [n_tokens, n_embd].
+    pub(crate) routed: Rows,
+    /// The shared expert's gate [n_tokens, 1].
+    shared_gate: Rows,
+}
+
+/// What experts need of the buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ExpertSizes {
+    n_experts: usize,
+    n_used: usize,
+    n_ff: usize,
+    n_embd: usize,
+}
+
+impl ExpertOptions {
+    /// Reads the usual keys: counts, the weights' scale and whether they are normalised, groups.
+    ///
+    /// gating   unless the file says otherwise
+    /// Errors   counts of zero, more used than there are, groups that do not divide, an unknown gating
+    pub(crate) fn load(loader: &Loader, n_embd: usize, gating: Gating, weights: Weights) -> Result<Self, EngineError> {
+        let n_experts = loader.count("expert_count")?;
+        let n_used = loader.count("expert_used_count")?;
+        if n_used > n_experts {
+            return Err(loader.invalid("expert_used_count", format!("at most the {n_experts} experts"), n_used));
+        }
+        let gating = match loader.facts().arch_u32_or("expert_gating_func", 0)? {
+            0 => gating,
+            1 => Gating::Softmax,
+            2 => Gating::Sigmoid,
+            3 => Gating::SoftmaxOfSelected,
+            other => return Err(loader.invalid("expert_gating_func", "1, 2 or 3", other)),
+        };
+        let weights = match loader.facts().arch_bool_or("expert_weights_norm", weights == Weights::Normalised)? {
+            true => Weights::Normalised,
+            false => Weights::AsTheyAre,
+        };
+        // Zero stands for no factor.
+        let scale = match loader.facts().arch_f32_or("expert_weights_scale", 1.0)? {
+            0.0 => 1.0,
+            scale if scale.is_finite() => scale,
+            scale => return Err(loader.invalid("expert_weights_scale", "a number", scale)),
+        };
+        let n_ff = match loader.facts().arch_u32_or("expert_feed_forward_length", 0)? {
+            0 => loader.count("feed_forward_length")?,
+            n_ff => n_ff as usize,
+        };
+        let routing = Routing { n_experts, n_used, gating, weights, scale, groups: groups(loader, n_experts, n_used)? };
+        Ok(Self { n_embd, n_ff, activation: Activation::SILU, routing })
+    }
+}
+
+fn groups(loader: &Loader, n_experts: usize, n_used_experts: usize) -> Result<Option<Groups>, EngineError> {
+    let n_groups = loader.facts().arch_u32_or("expert_group_count", 0)? as usize;
+    if n_groups <= 1 {
+        return Ok(None);
+    }
+    if !n_experts.is_multiple_of(n_groups) {
+        return Err(loader.invalid("expert_group_count", format!("a divisor of the {n_experts} experts"), n_groups));
+    }
+    let n_used = loader.count("expert_group_used_count")?;
+    if n_used > n_groups || n_used * (n_experts / n_groups) < n_used_experts {
+        let expected = format!("at most {n_groups}, and enough for {n_used_experts} experts");
+        return Err(loader.invalid("expert_group_used_count", expected, n_used));
+    }
+    Ok((n_used < n_groups).then_some(Groups { n_groups, n_used }))
+}
+
+impl Experts {
+    /// Reads router, experts, and the shared expert if the file has one.
+    ///
+    /// Errors   tensors that are absent or of another shape
+    pub(crate) fn load(loader: &Loader, layer: usize, options: ExpertOptions) -> Result<Self, EngineError> {
+        let (part, routed) = (loader.ffn(layer), loader.experts(layer));
+        let ExpertOptions { n_embd, n_ff, activation, routing: Routing { n_experts, .. } } = options;
+        let latent = match part.has("ffn_latent_down.weight") {
+            true => {
+                let n_latent = part.shape("ffn_latent_down.weight")?.first().copied().unwrap_or(0) as usize;
+                let down = part.weight("ffn_latent_down.weight", [n_latent, n_embd])?;
+                Some([down, part.weight("ffn_latent_up.weight", [n_embd, n_latent])?])
+            }
+            false => None,
+        };
+        let width = latent.as_ref().map_or(n_embd, |[down, _]| down.n_rows());
+        let stack = |name: &str, rows, cols| routed.stack(name, [n_experts, rows, cols]);
+        let biases = |name: &str, n: usize| routed.matrix_elems_if_there(name, [n_experts, n]);
+        let (gate, up) = match activation {
+            Activation::ReluSquared => (None, stack("ffn_up_exps", n_ff, width)?),
+            Activation::Gated(_) if routed.has("ffn_gate_up_exps.weight") => {
+                let half = |rows| routed.stack_rows("ffn_gate_up_exps", [n_experts, 2 * n_ff, width], rows);
+                (Some(half(0..n_ff)?), half(n_ff..2 * n_ff)?)
+            }
+            Activation::Gated(_) => (Some(stack("ffn_gate_exps", n_ff, width)?), stack("ffn_up_exps", n_ff, width)?),
+        };
+        Ok(Self {
+            router: part.weight("ffn_gate_inp.weight", [n_experts, n_embd])?,
+            router_bias: part.vector_if_there("ffn_gate_inp.bias", n_experts)?,
+            selection_bias: part.vector_if_there("exp_probs_b.bias", n_experts)?,
+            latent,
+            gate,
+            up,
+            down: stack("ffn_down_exps", width, n_ff)?,
+            gate_bias: biases("ffn_gate_exps.bias", n_ff)?,
+            up_bias: biases("ffn_up_exps.bias", n_ff)?,
+            down_bias: biases("ffn_down_exps.bias", width)?,
+            down_scale: part.elems_if_there("ffn_down_exps.scale", n_experts)?,
+            shared: Shared::load(&part, n_embd, activation)?,
+            options,
+        })
+    }
+
+    pub(crate) fn grow(&self, sizes: &mut Sizes) {
+        let ExpertOptions { n_embd, n_ff, routing: Routing { n_experts, n_used, .. }, .. } = self.options;
+        let experts = &mut sizes.experts;
+        experts.n_experts = experts.n_experts.max(n_experts);
+        experts.n_used = experts.n_used.max(n_used);
+        experts.n_ff = experts.n_ff.max(n_ff);
+        experts.n_embd = experts.n_embd.max(n_embd);
+        if let Some([down, _]) = &self.latent {
+            sizes.n_ff = sizes.n_ff.max(down.n_rows());
+        }
+        if let Some(shared) = &self.shared {
+            shared.dense.grow(sizes);
+        }
+    }
+
+    /// h -> out: routed experts and the shared one.
+    pub(crate) fn run(&self, step: &mut Step<'_>) {
+        self.route(step);
+        self.run_routed(step);
+        match &self.shared {
+            Some(shared) => {
+                shared.run(step);
+                step.ops.add(&mut step.buffers.out, &step.buffers.experts.routed);
+            }
+            None => std::mem::swap(&mut step.buffers.out, &mut step.buffers.experts.routed),
+        }
+    }
+
+    /// h -> routes: decides which experts each token goes to.
+    pub(crate) fn route(&self, step: &mut Step<'_>) {
+        let n_tokens = step.n_tokens();
+        let Buffers { h, input, experts, .. } = &mut *step.buffers;
+        experts.logits.reshape(n_tokens, self.router.n_rows());
+        step.ops.prepare(h, input);
+        step.ops.products([(&self.router, &mut experts.logits)], input);
+        step.ops.add_bias(&mut experts.logits, self.router_bias.as_ref());
+        let bias = self.selection_bias.as_ref();
+        step.ops.route(&self.options.routing, &mut experts.logits, bias, &mut experts.routes);
+        if let Some(factors) = &self.down_scale {
+            experts.routes.scale_by_expert(factors);
+        }
+    }
+
+    /// h -> routed, by the routes made before: what each token's experts yield together.
+    pub(crate) fn run_routed(&self, step: &mut Step<'_>) {
+        let n_tokens = step.n_tokens();
+        let ops = step.ops;
+        let Buffers { h, input, up, experts, .. } = &mut *step.buffers;
+        ops.prepare(h, input);
+        if let Some([down, _]) = &self.latent {
+            up.reshape(n_tokens, down.n_rows());
+            ops.products([(down, &mut *up)], input);
+            ops.prepare(up, input);
+        }
+        let ExpertBuffers { routes, input: slot_input, gate, up: slot_up, slots, routed, .. } = experts;
+        let n_slots = routes.n_slots();
+        let width = self.down.n_rows();
+        gate.reshape(n_slots, self.up.n_rows());
+        slot_up.reshape(n_slots, self.up.n_rows());
+        slots.reshape(n_slots, width);
+        routed.reshape(n_tokens, width);
+        ops.gather(input, routes.tokens(), slot_input);
+        match &self.gate {
+            Some(stack) => {
+                ops.group_products(routes.groups(), [(stack, &mut *gate), (&self.up, &mut *slot_up)], slot_input);
+            }
+            None => ops.group_products(routes.groups(), [(&self.up, &mut *slot_up)], slot_input),
+        }
+        ops.add_group_bias(routes.groups(), gate, self.gate_bias.as_ref());
+        ops.add_group_bias(routes.groups(), slot_up, self.up_bias.as_ref());
+        self.options.activation.run(ops, gate, slot_up);
+        ops.prepare(gate, slot_input);
+        ops.group_products(routes.groups(), [(&self.down, &mut *slots)], slot_input);
+        ops.add_group_bias(routes.groups(), slots, self.down_bias.as_ref());
+        ops.combine(slots, routes, routed);
+        if let Some([_, up]) = &self.latent {
+            ops.prepare(routed, input);
+            routed.reshape(n_tokens, up.n_rows());
+            ops.products([(up, routed)], input);
+        }
+    }
+}
+
+impl Shared {
+    /// Its width is that of its tensors: files disagree about the key.
+    fn load(part: &Part<'_>, n_embd: usize, activation: Activation) -> Result<Option<Self>, EngineError> {
+        if !part.has("ffn_up_shexp.weight") {
+            return Ok(None);
+        }
+        let n_ff = part.shape("ffn_up_shexp.weight")?.first().copied().unwrap_or(0) as usize;
+        let dense = Dense::load_named(part, DenseNames::Shared, n_embd, n_ff, activation)?;
+        let gate = part.row_if_there("ffn_gate_inp_shexp.weight", n_embd)?;
+        Ok(Some(Self { dense, gate }))
+    }
+
+    /// h -> out
+    fn run(&self, step: &mut Step<'_>) {
+        self.dense.run(step);
+        let Some(gate) = &self.gate else { return };
+        let n_tokens = step.n_tokens();
+        let Buffers { h, input, out, experts, .. } = &mut *step.buffers;
+        experts.shared_gate.reshape(n_tokens, 1);
+        step.ops.prepare(h, input);
+        step.ops.products([(gate, &mut experts.shared_gate)], input);
+        step.ops.sigmoid_mul(out, &experts.shared_gate);
+    }
+}
+
+impl ExpertSizes {
+    /// Elements of the buffers of one token.
+    pub(crate) fn per_token(&self) -> usize {
+        let slot = 2 * self.n_ff + 2 * self.n_embd.max(self.n_ff) + self.n_embd;
+        if self.n_used == 0 { 0 } else { self.n_experts + self.n_used * slot + self.n_embd + 1 }
+    }
+}
+
+impl ExpertBuffers {
+    pub(crate) fn new(device: Device, sizes: &ExpertSizes, n_batch: usize) -> Result<Self, EngineError> {
+        let n_slots = n_batch * sizes.n_used;
+        let n_tokens = if sizes.n_used == 0 { 0 } else { n_batch };
+        Ok(Self {
+            logits: Rows::new(device, n_tokens, sizes.n_experts)?,
+            routes: Routes::new(n_tokens, sizes.n_experts, sizes.n_used),
+            input: Input::new(device, n_slots, sizes.n_embd.max(sizes.n_ff))?,
+            gate: Rows::new(device, n_slots, sizes.n_ff)?,
+            up: Rows::new(device, n_slots, sizes.n_ff)?,
+            slots: Rows::new(device, n_slots, sizes.n_embd)?,
+            routed: Rows::new(device, n_tokens, sizes.n_embd)?,
+            shared_gate: Rows::new(device, n_tokens, 1)?,
+        })
+    }
+}

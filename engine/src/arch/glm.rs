@@ -1,0 +1,22 @@
+//! `glm4moe`: GLM-4.5 and 4.6 with their Air models, Solar-Open. Grouped-query attention that turns half of each head, perhaps with norms
+//! of heads; dense layers first, then experts beside a shared one.
+
+use super::blocks::{AttentionOptions, Ground, HeadNorms, PreNorm, RopeKind};
+use super::{Architecture, Loader};
+use crate::error::EngineError;
+use crate::moe::{Gating, Weights};
+
+pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
+    let eps = Ground::load(loader)?.eps;
+    let norms = match loader.mixer(0).has("attn_q_norm.weight") {
+        true => HeadNorms::PerHead { eps },
+        false => HeadNorms::None,
+    };
+    let layers = PreNorm {
+        rope: RopeKind::Neox,
+        ffn_norm: "post_attention_norm.weight",
+        experts: (Gating::Sigmoid, Weights::Normalised),
+        ..PreNorm::default()
+    };
+    Ok(Box::new(layers.load(loader, |_, attention| AttentionOptions { norms, ..attention })?))
+}

@@ -1,0 +1,23 @@
+//! `gpt-oss`: attention with sinks, every second layer over a short window; experts with biases and a clamped gate.
+
+use super::blocks::{Activation, AttentionOptions, PreNorm, RopeKind};
+use super::{Architecture, Loader};
+use crate::cpu::Gate;
+use crate::error::EngineError;
+use crate::moe::{Gating, Weights};
+
+pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
+    let window = loader.count("attention.sliding_window")?;
+    let layers = PreNorm {
+        rope: RopeKind::Neox,
+        ffn_norm: "post_attention_norm.weight",
+        activation: Activation::Gated(Gate::ClampedSwish),
+        experts: (Gating::SoftmaxOfSelected, Weights::AsTheyAre),
+        ..PreNorm::default()
+    };
+    let stack = layers.load(loader, |layer, attention| {
+        let window = layer.is_multiple_of(2).then_some(window);
+        AttentionOptions { window, ..attention }
+    })?;
+    Ok(Box::new(stack))
+}
