@@ -41,6 +41,8 @@ fn tame(t: TensorType, block: &mut [u8], rng: &mut Rng) {
     match t {
         TensorType::MXFP4 => block[0] = 122 + (block[0] & 3),
         TensorType::NVFP4 => block[..4].iter_mut().filter(|s| **s != 0x7f).for_each(|s| *s &= 0x27),
+        // the top nibbles of four words, lowest first, are a half
+        TensorType::IQ1_M => (block[53], block[55]) = (block[53] & 0x3f, 0x20 | (block[55] & 0x8f)),
         _ => halves(t).iter().for_each(|at| block[at + 1] = 0x20 | (rng.bits() as u8 & 0x83)),
     }
 }
@@ -49,6 +51,14 @@ fn tame(t: TensorType, block: &mut [u8], rng: &mut Rng) {
 fn halves(t: TensorType) -> &'static [usize] {
     match t {
         TensorType::Q8_0 | TensorType::Q4_0 | TensorType::Q5_0 | TensorType::IQ4_NL | TensorType::IQ4_XS => &[0],
+        TensorType::IQ3_S
+        | TensorType::IQ3_XXS
+        | TensorType::IQ2_S
+        | TensorType::IQ2_XS
+        | TensorType::IQ2_XXS
+        | TensorType::IQ1_S => &[0],
+        TensorType::TQ1_0 => &[52],
+        TensorType::TQ2_0 => &[64],
         TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q4_K | TensorType::Q5_K => &[0, 2],
         TensorType::Q2_K => &[80, 82],
         TensorType::Q3_K => &[108],

@@ -189,6 +189,15 @@ pub(super) fn inverse(d: f32) -> f32 {
     if d == 0.0 { 0.0 } else { 1.0 / d }
 }
 
+/// Eight nibbles, low ones first, as bytes: spread by halving steps.
+#[inline(always)]
+pub(super) fn nibbles(x: u32) -> u64 {
+    let mut x = u64::from(x);
+    x = (x | x << 16) & 0x0000_ffff_0000_ffff;
+    x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;
+    (x | x << 4) & 0x0f0f_0f0f_0f0f_0f0f
+}
+
 #[inline(always)]
 pub(super) unsafe fn read16(p: *const u8) -> u16 {
     p.cast::<u16>().read_unaligned()

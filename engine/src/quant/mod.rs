@@ -4,10 +4,19 @@
 //! The products are written once over that (`cpu::tile`, `cpu::float`). Weights are used in the file's own blocks.
 mod codec;
 mod format;
+mod grids;
+mod lattice;
 
 mod bf16;
 mod f16;
 mod f32;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
@@ -22,6 +31,8 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod tq1_0;
+mod tq2_0;
 
 pub(crate) use codec::{Codec, Element, SPAN};
 pub(crate) use f16::F16;
@@ -45,6 +56,15 @@ pub static FORMATS: &[Format] = &[
     q6_k::FORMAT,
     iq4_nl::FORMAT,
     iq4_xs::FORMAT,
+    iq3_s::FORMAT,
+    iq3_xxs::FORMAT,
+    iq2_s::FORMAT,
+    iq2_xs::FORMAT,
+    iq2_xxs::FORMAT,
+    iq1_m::FORMAT,
+    iq1_s::FORMAT,
+    tq1_0::FORMAT,
+    tq2_0::FORMAT,
     mxfp4::FORMAT,
     nvfp4::FORMAT,
 ];

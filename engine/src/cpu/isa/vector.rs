@@ -64,6 +64,8 @@ pub(crate) trait Quants: Vector {
     unsafe fn f16(h: u16) -> f32;
     /// 64 consecutive bytes.
     unsafe fn load64(p: *const u8) -> Self::Q;
+    /// Eight words of eight bytes.
+    unsafe fn words(w: [u64; 8]) -> Self::Q;
     /// 32 bytes from `a`, then 32 from `b`.
     unsafe fn pair32(a: *const u8, b: *const u8) -> Self::Q;
     /// The same 32 bytes twice, first copy shifted right by A bits, second by B (negative: left).
@@ -85,6 +87,8 @@ pub(crate) trait Quants: Vector {
     unsafe fn and_or(a: Self::Q, m: u8, b: Self::Q) -> Self::Q;
     /// Table look-up of 4-bit indices.
     unsafe fn lut(q: Self::Q, table: &[i8; 16]) -> Self::Q;
+    /// q, or 128 - q where the byte's bit is set, lowest first.
+    unsafe fn mirror(q: Self::Q, bits: u64) -> Self::Q;
     /// q ^ 0x80 per byte.
     unsafe fn flip(q: Self::Q) -> Self::Q;
 

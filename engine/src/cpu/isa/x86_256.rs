@@ -153,6 +153,11 @@ impl<D: Dot> Quants for Ymm<D> {
         Self::pair32(p, p.add(32))
     }
     #[inline(always)]
+    unsafe fn words(w: [u64; 8]) -> Self::Q {
+        let w = w.map(|w| w as i64);
+        [_mm256_set_epi64x(w[3], w[2], w[1], w[0]), _mm256_set_epi64x(w[7], w[6], w[5], w[4])]
+    }
+    #[inline(always)]
     unsafe fn pair32(a: *const u8, b: *const u8) -> Self::Q {
         [_mm256_loadu_si256(a.cast()), _mm256_loadu_si256(b.cast())]
     }
@@ -197,6 +202,16 @@ impl<D: Dot> Quants for Ymm<D> {
     unsafe fn lut(q: Self::Q, table: &[i8; 16]) -> Self::Q {
         let t = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
         [_mm256_shuffle_epi8(t, q[0]), _mm256_shuffle_epi8(t, q[1])]
+    }
+    #[inline(always)]
+    unsafe fn mirror(q: Self::Q, bits: u64) -> Self::Q {
+        // 128 - q = !q + 129
+        let more = _mm256_set1_epi8(129_u8 as i8);
+        let [a, b] = Self::bits32(bits as u32, (bits >> 32) as u32);
+        [
+            _mm256_add_epi8(_mm256_xor_si256(q[0], a), _mm256_and_si256(a, more)),
+            _mm256_add_epi8(_mm256_xor_si256(q[1], b), _mm256_and_si256(b, more)),
+        ]
     }
     #[inline(always)]
     unsafe fn flip(q: Self::Q) -> Self::Q {

@@ -94,6 +94,10 @@ impl Quants for Avx512Vnni {
         _mm512_loadu_si512(p.cast())
     }
     #[inline(always)]
+    unsafe fn words(w: [u64; 8]) -> Self::Q {
+        _mm512_loadu_si512(w.as_ptr().cast())
+    }
+    #[inline(always)]
     unsafe fn pair32(a: *const u8, b: *const u8) -> Self::Q {
         let a = _mm512_castsi256_si512(_mm256_loadu_si256(a.cast()));
         _mm512_inserti64x4::<1>(a, _mm256_loadu_si256(b.cast()))
@@ -135,6 +139,10 @@ impl Quants for Avx512Vnni {
     #[inline(always)]
     unsafe fn lut(q: Self::Q, table: &[i8; 16]) -> Self::Q {
         _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), q)
+    }
+    #[inline(always)]
+    unsafe fn mirror(q: Self::Q, bits: u64) -> Self::Q {
+        _mm512_mask_sub_epi8(q, bits, _mm512_set1_epi8(-128), q)
     }
     #[inline(always)]
     unsafe fn flip(q: Self::Q) -> Self::Q {
