@@ -12,7 +12,7 @@ pub struct Format {
     pub tensor_type: TensorType,
     /// Decodes one block: `block_bytes` to `block_elems`; the norm for every kernel.
     pub(crate) decode: fn(&[u8], &mut [f32]),
-    /// Encodes one block, where encoding is a formula and not a search.
+    /// Encodes one block, where that is a formula or a short search.
     pub(crate) encode: Option<Encode>,
     /// Its CPU product.
     pub(crate) product: Product,
@@ -114,7 +114,7 @@ mod tests {
         assert!(matches!(decode_row(TensorType::Q8_0, &[0; 33], &mut out), Err(QuantError::Length { .. })));
         assert!(matches!(decode_row(TensorType::Q8_0, &[0; 34], &mut out[..31]), Err(QuantError::Length { .. })));
         assert!(matches!(decode_row(TensorType::I64, &[0; 8], &mut out[..1]), Err(QuantError::Unsupported { .. })));
-        assert!(matches!(encode_row(TensorType::Q6_K, &[0.0; 256], &mut [0; 210]), Err(QuantError::NoEncode { .. })));
+        assert!(matches!(encode_row(TensorType::IQ2_S, &[0.0; 256], &mut [0; 82]), Err(QuantError::NoEncode { .. })));
         assert_eq!(decode_row(TensorType::Q8_0, &[], &mut []), Ok(()));
     }
 

@@ -8,13 +8,14 @@
 //! w = d * (scale - 32) * LEVELS[q]
 //! ```
 use super::Format;
-use super::codec::{Codec, half_at, read16, read32};
-use super::iq4_nl::{LEVELS, levels};
+use super::codec::{Codec, half_at, nibbles, put_half, read16, read32};
+use super::fit::Signed;
+use super::iq4_nl::{LEVELS, level_scale, levels, put_levels};
 use super::q3_k::minus_32;
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Iq4Xs>(None);
+pub(super) const FORMAT: Format = Format::quantised::<Iq4Xs>(Some(encode));
 
 /// Eight 6-bit scales - 32, nibbles through a table of levels.
 pub(crate) struct Iq4Xs;
@@ -48,16 +49,26 @@ impl Codec for Iq4Xs {
     }
 }
 
-/// The eight scales - 32 as signed bytes: 4-bit and 2-bit fields are spread to bytes by halving steps.
+fn encode(x: &[f32], out: &mut [u8]) {
+    let fit = Signed::new(x, 8, -32.0, level_scale);
+    out.fill(0);
+    put_half(out, 0, fit.d);
+    let mut tops = 0;
+    for g in 0..8 {
+        let s = (fit.scales[g] + 32) as u8;
+        tops |= u16::from(s >> 4) << (2 * g);
+        out[4 + g / 2] |= (s & 15) << (4 * (g % 2));
+        put_levels(&x[32 * g..], fit.inverse(g), &mut out[8 + 16 * g..]);
+    }
+    out[2..4].copy_from_slice(&tops.to_le_bytes());
+}
+
+/// The eight scales - 32 as signed bytes: 2-bit fields are spread to bytes by halving steps.
 #[inline(always)]
 fn scale_bytes(low: u32, tops: u16) -> u64 {
-    let mut l = u64::from(low);
-    l = (l | l << 16) & 0x0000_ffff_0000_ffff;
-    l = (l | l << 8) & 0x00ff_00ff_00ff_00ff;
-    l = (l | l << 4) & 0x0f0f_0f0f_0f0f_0f0f;
     let mut h = u64::from(tops);
     h = (h | h << 24) & 0x0000_00ff_0000_00ff;
     h = (h | h << 12) & 0x000f_000f_000f_000f;
     h = (h | h << 6) & 0x0303_0303_0303_0303;
-    minus_32(l | h << 4)
+    minus_32(nibbles(low) | h << 4)
 }

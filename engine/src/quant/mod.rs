@@ -3,6 +3,7 @@
 //! A format's file holds its layout, its normative scalar decode, its encode where that is cheap, and its vector unpack.
 //! The products are written once over that (`cpu::tile`, `cpu::float`). Weights are used in the file's own blocks.
 mod codec;
+mod fit;
 mod format;
 mod grids;
 mod lattice;

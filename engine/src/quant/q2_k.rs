@@ -7,12 +7,12 @@
 //! 82  dmin   half
 //! w = d * scale * q - dmin * min
 //! ```
-use super::Format;
-use super::codec::{Codec, half_at, read16, read128};
+use super::codec::{Codec, half_at, put_half, read16, read128};
+use super::{Format, fit};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q2K>(None);
+pub(super) const FORMAT: Format = Format::quantised::<Q2K>(Some(encode));
 
 /// 4-bit scales and mins, 2-bit quants.
 pub(crate) struct Q2K;
@@ -51,4 +51,17 @@ impl Codec for Q2K {
             V::and(if C.is_multiple_of(2) { V::spread32::<0, 2>(q) } else { V::spread32::<4, 6>(q) }, 3)
         }
     }
+}
+
+fn encode(x: &[f32], out: &mut [u8]) {
+    let fit = fit::affine(x, 16, 3.0, 15.0);
+    out.fill(0);
+    for (out, (scale, min)) in out.iter_mut().zip(fit.scales.into_iter().zip(fit.mins)) {
+        *out = scale | min << 4;
+    }
+    for (e, q) in fit.q.into_iter().enumerate() {
+        out[16 + 32 * (e / 128) + e % 32] |= q << (2 * (e / 32 % 4));
+    }
+    put_half(out, 80, fit.d);
+    put_half(out, 82, fit.dmin);
 }

@@ -7,12 +7,13 @@
 //! 108  d      half
 //! w = d * (scale - 32) * (q - 4)
 //! ```
-use super::Format;
-use super::codec::{Codec, half_at, read16, read32, read64};
+use super::codec::{Codec, half_at, put_half, read16, read32, read64};
+use super::fit::Signed;
+use super::{Format, fit};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q3K>(None);
+pub(super) const FORMAT: Format = Format::quantised::<Q3K>(Some(encode));
 
 /// Sixteen 6-bit scales - 32, 3-bit quants - 4.
 pub(crate) struct Q3K;
@@ -65,6 +66,23 @@ impl Codec for Q3K {
             V::and_or(top, 4, low)
         }
     }
+}
+
+fn encode(x: &[f32], out: &mut [u8]) {
+    let level = |v: f32| v.round().clamp(-4.0, 3.0);
+    let fit = Signed::new(x, 16, -32.0, |x| fit::scale(x, -4.0, 1.0, level));
+    out.fill(0);
+    for (e, v) in x.iter().enumerate() {
+        let q = (level(v * fit.inverse(e / 16)) + 4.0) as u8;
+        out[32 + 32 * (e / 128) + e % 32] |= (q & 3) << (2 * (e / 32 % 4));
+        out[e % 32] |= (q >> 2) << (e / 32);
+    }
+    for g in 0..16 {
+        let s = (fit.scales[g] + 32) as u8;
+        out[96 + g % 8] |= (s & 15) << (4 * (g / 8));
+        out[104 + g % 4] |= (s >> 4) << (2 * (g / 4));
+    }
+    put_half(out, 108, fit.d);
 }
 
 /// Eight 6-bit values less 32 as signed bytes: bit 5 flipped and, where it was clear, copied to bits 6 and 7.

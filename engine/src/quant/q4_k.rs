@@ -7,12 +7,13 @@
 //! 16  q[128]  32 bytes per 64 weights: low nibbles first 32, high nibbles next 32
 //! w = d * scale * q - dmin * min
 //! ```
-use super::Format;
-use super::codec::{Codec, half_at, read16, read32};
+use super::codec::{Codec, half_at, put_half, read16, read32};
+use super::fit::Affine;
+use super::{Format, fit};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q4K>(None);
+pub(super) const FORMAT: Format = Format::quantised::<Q4K>(Some(encode));
 
 /// d, dmin, eight 6-bit scales and mins, nibbles.
 pub(crate) struct Q4K;
@@ -47,6 +48,27 @@ impl Codec for Q4K {
     unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
         // SAFETY: a block is 144 bytes; the ISA is the caller's.
         unsafe { V::and(V::spread32::<0, 4>(p.add(16 + 32 * C)), 15) }
+    }
+}
+
+fn encode(x: &[f32], out: &mut [u8]) {
+    let fit = fit::affine(x, 8, 15.0, 63.0);
+    put_scales(&fit, out);
+    for (e, q) in fit.q.into_iter().enumerate() {
+        out[16 + 32 * (e / 64) + e % 32] |= q << (4 * (e / 32 % 2));
+    }
+}
+
+/// Writes the first 16 bytes of a Q4_K or Q5_K block and clears the others.
+pub(super) fn put_scales(fit: &Affine, out: &mut [u8]) {
+    out.fill(0);
+    put_half(out, 0, fit.d);
+    put_half(out, 2, fit.dmin);
+    let packed = &mut out[4..16];
+    for g in 0..4 {
+        packed[g] = fit.scales[g] | (fit.scales[g + 4] >> 4) << 6;
+        packed[g + 4] = fit.mins[g] | (fit.mins[g + 4] >> 4) << 6;
+        packed[g + 8] = (fit.scales[g + 4] & 15) | (fit.mins[g + 4] & 15) << 4;
     }
 }
 

@@ -8,13 +8,13 @@
 //! 48  q[128]  32 bytes per 64 weights: low nibbles first 32, high nibbles next 32
 //! w = d * scale * q - dmin * min
 //! ```
-use super::Format;
 use super::codec::Codec;
-use super::q4_k::{Q4K, scale_and_min};
+use super::q4_k::{Q4K, put_scales, scale_and_min};
+use super::{Format, fit};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q5K>(None);
+pub(super) const FORMAT: Format = Format::quantised::<Q5K>(Some(encode));
 
 /// As Q4_K with a fifth bit per weight.
 pub(crate) struct Q5K;
@@ -56,5 +56,14 @@ impl Codec for Q5K {
             };
             V::and_or(fifth, 16, low)
         }
+    }
+}
+
+fn encode(x: &[f32], out: &mut [u8]) {
+    let fit = fit::affine(x, 8, 31.0, 63.0);
+    put_scales(&fit, out);
+    for (e, q) in fit.q.into_iter().enumerate() {
+        out[48 + 32 * (e / 64) + e % 32] |= (q & 15) << (4 * (e / 32 % 2));
+        out[16 + e % 32] |= (q >> 4) << (e / 32);
     }
 }

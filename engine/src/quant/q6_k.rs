@@ -7,12 +7,13 @@
 //! 208  d       half
 //! w = d * s * (q - 32)
 //! ```
-use super::Format;
-use super::codec::{Codec, half_at, read16, read128};
+use super::codec::{Codec, half_at, put_half, read16, read128};
+use super::fit::Signed;
+use super::{Format, fit};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q6K>(None);
+pub(super) const FORMAT: Format = Format::quantised::<Q6K>(Some(encode));
 
 /// Sixteen i8 scales, 6-bit quants - 32.
 pub(crate) struct Q6K;
@@ -55,4 +56,20 @@ impl Codec for Q6K {
             }
         }
     }
+}
+
+fn encode(x: &[f32], out: &mut [u8]) {
+    let level = |v: f32| v.round().clamp(-32.0, 31.0);
+    let fit = Signed::new(x, 16, -128.0, |x| fit::scale(x, -32.0, 1.0, level));
+    out.fill(0);
+    for (e, v) in x.iter().enumerate() {
+        let (h, part, i) = (e / 128, e / 32 % 4, e % 32);
+        let q = (level(v * fit.inverse(e / 16)) + 32.0) as u8;
+        out[64 * h + 32 * (part % 2) + i] |= (q & 15) << (4 * (part / 2));
+        out[128 + 32 * h + i] |= (q >> 4) << (2 * part);
+    }
+    for g in 0..16 {
+        out[192 + g] = fit.scales[g] as u8;
+    }
+    put_half(out, 208, fit.d);
 }
