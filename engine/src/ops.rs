@@ -186,6 +186,54 @@ impl Ops {
         cpu::sigmoid_mul(&self.cpu, x.elems_mut(), gate.elems());
     }
 
+    /// Replaces every stream by its prediction.
+    ///
+    /// x        [n_tokens, width], the stream that passes through layers
+    /// others   [n_tokens, (n - 1) · width]
+    /// coefs    [n_tokens, n²]
+    pub(crate) fn predict_streams(&self, x: &mut Rows, others: &mut Rows, coefs: &Rows) {
+        let (width, n) = (x.width(), others.width() / x.width() + 1);
+        cpu::predict_streams(x.elems_mut(), others.elems_mut(), coefs.elems(), n, width);
+    }
+
+    /// Corrects every predicted stream by what a layer made of the first.
+    ///
+    /// x        [n_tokens, width], what the layer made; the corrected stream afterwards
+    /// held     [n_tokens, width], the first stream as predicted
+    /// others   [n_tokens, (n - 1) · width]
+    /// coefs    [n_tokens, n]
+    pub(crate) fn correct_streams(&self, x: &mut Rows, held: &Rows, others: &mut Rows, coefs: &Rows) {
+        let (width, n) = (x.width(), coefs.width());
+        cpu::correct_streams(x.elems_mut(), held.elems(), others.elems_mut(), coefs.elems(), n, width);
+    }
+
+    /// Gives rows the length of others.
+    ///
+    /// x        [n_tokens, n · width], changed in place
+    /// to       [n_tokens, width]
+    pub(crate) fn match_length(&self, x: &mut Rows, to: &Rows) {
+        cpu::match_length(x.elems_mut(), to.elems(), to.width());
+    }
+
+    /// Leaves of each row what lies above its mean by so many standard deviations.
+    pub(crate) fn keep_outstanding(&self, x: &mut Rows, n_deviations: f32) {
+        let width = x.width();
+        cpu::keep_outstanding(x.elems_mut(), width, n_deviations);
+    }
+
+    /// Adds one row of a token to each of its pieces.
+    ///
+    /// x        [n_tokens, n · width], changed in place
+    /// y        [n_tokens, width]
+    pub(crate) fn add_to_each(&self, x: &mut Rows, y: &Rows) {
+        let (x_width, width) = (x.width(), y.width());
+        for (x, y) in x.elems_mut().chunks_exact_mut(x_width).zip(y.elems().chunks_exact(width)) {
+            for x in x.chunks_exact_mut(width) {
+                x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+            }
+        }
+    }
+
     /// Cuts every piece of `x` in two.
     ///
     /// x        [.., a_dim + b_dim]

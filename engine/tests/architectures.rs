@@ -35,6 +35,7 @@ const FIXTURES: &[(&str, f32)] = &[
     ("qwen3moe", ROUNDING),
     ("gemma2", GELU),
     ("gemma3", GELU),
+    ("gemma3n", GELU),
     ("gemma4-dense", GELU),
     ("gemma4-e", GELU),
     ("gemma4-moe", GELU),

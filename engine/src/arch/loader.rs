@@ -195,6 +195,18 @@ impl<'a> Part<'a> {
         Weight::new(self.device, &self.loader.model, self.tensor(name, &shape)?, Some(rows))
     }
 
+    /// Some rows of matrices that lie in one tensor, counted through all of them.
+    ///
+    /// shape    [n, n_rows, n_cols]
+    pub(crate) fn stacked_rows(
+        &self,
+        name: &str,
+        shape: [usize; 3],
+        rows: Range<usize>,
+    ) -> Result<Weight, EngineError> {
+        Weight::new(self.device, &self.loader.model, self.tensor(name, &shape)?, Some(rows))
+    }
+
     /// A vector as a matrix of one row, if it is there.
     pub(crate) fn row_if_there(&self, name: &str, n_cols: usize) -> Result<Option<Weight>, EngineError> {
         if !self.has(name) {

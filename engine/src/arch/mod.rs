@@ -5,6 +5,7 @@
 pub(crate) mod blocks;
 mod deepseek;
 mod gemma;
+mod gemma3n;
 mod gemma4;
 mod glm;
 mod gpt_oss;
@@ -42,6 +43,7 @@ pub static ARCHITECTURES: &[ArchitectureRow] = &[
     row("qwen3moe", qwen::load_qwen3),
     row("gemma2", gemma::load_gemma2),
     row("gemma3", gemma::load_gemma3),
+    row("gemma3n", gemma3n::load),
     row("gemma4", gemma4::load),
     row("gpt-oss", gpt_oss::load),
     row("deepseek2", deepseek::load),

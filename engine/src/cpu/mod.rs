@@ -2,6 +2,7 @@
 //!
 //! Everything works on plain slices. What is particular to a block format is in `quant`, to a model in `arch`.
 mod activations;
+mod altup;
 mod attention;
 #[cfg(test)]
 mod check;
@@ -22,6 +23,7 @@ mod tile;
 mod topology;
 
 pub use activations::Activations;
+pub use altup::{MAX_STREAMS, correct_streams, keep_outstanding, match_length, predict_streams};
 pub use attention::{AttentionArgs, AttentionOptions, AttentionScratch, KvSlice, attention};
 pub use gate::{Gate, gate, relu_squared, sigmoid, sigmoid_mul};
 pub use isa::{ISAS, Isa, UnknownIsa};

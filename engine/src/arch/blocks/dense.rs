@@ -28,6 +28,8 @@ pub(crate) enum DenseNames {
 #[derive(Debug)]
 pub(crate) struct Dense {
     activation: Activation,
+    /// Only what lies so many standard deviations above the mean passes the gate.
+    n_deviations: Option<f32>,
     gate: Option<Weight>,
     up: Weight,
     down: Weight,
@@ -93,6 +95,7 @@ impl Dense {
         };
         Ok(Self {
             activation,
+            n_deviations: None,
             gate,
             up,
             down: part.weight(&name("down", "weight"), [n_embd, n_ff])?,
@@ -100,6 +103,11 @@ impl Dense {
             up_bias: part.vector_if_there(&name("up", "bias"), n_ff)?,
             down_bias: part.vector_if_there(&name("down", "bias"), n_embd)?,
         })
+    }
+
+    /// The same with a gate that only lets pass what lies so many standard deviations above the mean.
+    pub(crate) fn sparse(self, n_deviations: f32) -> Self {
+        Self { n_deviations: Some(n_deviations), ..self }
     }
 
     pub(crate) fn grow(&self, sizes: &mut Sizes) {
@@ -120,6 +128,9 @@ impl Dense {
         }
         step.ops.add_bias(gate, self.gate_bias.as_ref());
         step.ops.add_bias(up, self.up_bias.as_ref());
+        if let Some(n_deviations) = self.n_deviations {
+            step.ops.keep_outstanding(gate, n_deviations);
+        }
         self.activation.run(step.ops, gate, up);
         step.ops.prepare(gate, input);
         step.ops.products([(&self.down, out)], input);

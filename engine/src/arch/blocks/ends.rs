@@ -94,6 +94,11 @@ impl Head {
         Self { scale, ..self }
     }
 
+    /// The same with a soft cap, unless the file has one of its own.
+    pub(crate) fn capped(self, cap: f32) -> Self {
+        Self { softcap: self.softcap.or(Some(cap)), ..self }
+    }
+
     /// rows of x -> logits
     pub(crate) fn run(&self, rows: Range<usize>, step: &mut Step<'_>) {
         self.norm.run_rows(rows.clone(), step);

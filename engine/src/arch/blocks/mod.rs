@@ -67,6 +67,8 @@ pub(crate) struct Sizes {
     pub(crate) n_groups: usize,
     /// What each of them takes of a token.
     pub(crate) group_width: usize,
+    /// Residual streams, where there are several.
+    pub(crate) n_streams: usize,
     /// Inputs that layers have of their own, all layers together.
     pub(crate) layer_inputs: usize,
     /// A mixture of experts.
@@ -107,6 +109,10 @@ pub(crate) struct Buffers {
     pub(crate) gate: Rows,
     /// Its other branch [n_tokens, n_ff].
     pub(crate) up: Rows,
+    /// Residual streams beside the first [n_tokens, (n_streams - 1) · n_embd].
+    pub(crate) streams: Rows,
+    /// The first stream while a layer works on it [n_tokens, n_embd].
+    pub(crate) held: Rows,
     /// Inputs that layers have of their own [n_tokens, layer_inputs].
     pub(crate) layer_inputs: Rows,
     /// The experts' own.
@@ -123,7 +129,8 @@ impl Sizes {
     pub(crate) fn n_bytes(&self, n_batch: usize) -> u64 {
         let grouped = 2 * self.n_groups * self.group_width;
         let per_token = 4 * self.n_embd + 2 * self.q + 2 * self.kv + 3 * self.n_ff + 3 * self.q_gate;
-        let per_token = per_token + grouped + self.layer_inputs + self.experts.per_token();
+        let streams = self.n_streams * self.n_embd;
+        let per_token = per_token + grouped + streams + self.layer_inputs + self.experts.per_token();
         let elems = (per_token as u64).saturating_mul(n_batch as u64);
         elems.saturating_add((self.n_vocab * MAX_LOGIT_ROWS) as u64).saturating_mul(4)
     }
@@ -154,6 +161,8 @@ impl Buffers {
             group_input: Input::new(device, n_batch * sizes.n_groups, sizes.group_width)?,
             gate: rows(sizes.n_ff)?,
             up: rows(sizes.n_ff)?,
+            streams: rows(sizes.n_streams.saturating_sub(1) * sizes.n_embd)?,
+            held: rows(if sizes.n_streams > 1 { sizes.n_embd } else { 0 })?,
             layer_inputs: rows(sizes.layer_inputs)?,
             experts: ExpertBuffers::new(device, &sizes.experts, n_batch)?,
             logits: Rows::new(device, MAX_LOGIT_ROWS, sizes.n_vocab)?,
