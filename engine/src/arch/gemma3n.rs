@@ -12,7 +12,7 @@ use crate::error::EngineError;
 use crate::kv::CacheShape;
 use crate::tensor::{Vector, Weight};
 
-/// Layers that keep keys and values of their own. Source: llama.cpp `gemma3n`.
+/// Layers that keep keys and values of their own, where the file does not say. Source: llama.cpp `gemma3n`.
 const N_OWN_CACHES: usize = 20;
 /// First layers whose feed-forward networks are sparse.
 const N_SPARSE: usize = 10;
@@ -72,11 +72,12 @@ pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError
     let sliding = rope.plain(loader, loader.scale_or("rope.freq_base_swa", 10_000.0)?, rope.n_rotated())?;
     let is_sliding = loader.sliding_layers(5)?;
     let window = loader.count("attention.sliding_window")?;
+    let n_own = loader.n_own_caches(N_OWN_CACHES)?;
     let options = |layer: usize| {
         let is_sliding = is_sliding[layer];
-        let source = match layer < N_OWN_CACHES {
+        let source = match layer < n_own {
             true => KvSource::NormalisedValues { eps },
-            false => KvSource::Layer(if is_sliding { N_OWN_CACHES - 2 } else { N_OWN_CACHES - 1 }),
+            false => KvSource::Layer(if is_sliding { n_own - 2 } else { n_own - 1 }),
         };
         Ok::<_, EngineError>(AttentionOptions {
             scale: 1.0,

@@ -49,17 +49,11 @@ struct ExpertBranch {
 
 pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
     let Ground { n_embd, eps } = Ground::load(loader)?;
-    let n_layers = loader.layers().len();
     let is_sliding = loader.sliding_layers(6)?;
     let window = loader.count_or_none("attention.sliding_window")?;
     let head_dim = loader.count("attention.key_length")?;
     let head_dim_swa = loader.count_or("attention.key_length_swa", head_dim)?;
-    let n_shared = loader.facts().arch_u32_or("attention.shared_kv_layers", 0)? as usize;
-    let n_own = n_layers.checked_sub(n_shared).filter(|n_own| *n_own >= 2 || n_shared == 0);
-    let Some(n_own) = n_own else {
-        let expected = format!("at least two fewer than the {n_layers} layers");
-        return Err(loader.invalid("attention.shared_kv_layers", expected, n_shared));
-    };
+    let n_own = loader.n_own_caches(usize::MAX)?;
 
     let rope = Rope::load(loader, RopeKind::Neox, loader.n_rotated(head_dim)?)?;
     let base = loader.scale_or("rope.freq_base_swa", 10_000.0)?;

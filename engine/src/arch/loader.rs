@@ -105,6 +105,21 @@ impl Loader {
         }
     }
 
+    /// First layers that keep keys and values of their own; those behind them read the cache of the last or the one before.
+    ///
+    /// absent   if the file does not say
+    /// Errors   fewer than two before others
+    pub(crate) fn n_own_caches(&self, absent: usize) -> Result<usize, EngineError> {
+        let (key, n_layers) = ("attention.shared_kv_layers", self.layers().len());
+        let Some(n_shared) = self.facts().get_u32(&self.facts().arch_key(key)?)? else {
+            return Ok(absent.min(n_layers));
+        };
+        match n_layers.checked_sub(n_shared as usize) {
+            Some(n_own) if n_own >= 2 || n_shared == 0 => Ok(n_own),
+            _ => Err(self.invalid(key, format!("at least two fewer than the {n_layers} layers"), n_shared)),
+        }
+    }
+
     /// Which layers have a sliding window: `sliding_window_pattern` as an array says it for each, as a number how often one
     /// without comes.
     ///

@@ -71,8 +71,9 @@ pub fn match_length(x: &mut [f32], to: &[f32], width: usize) {
     for (x, to) in x.chunks_exact_mut(per_token).zip(to.chunks_exact(width)) {
         let wanted = length(to);
         for row in x.chunks_exact_mut(width) {
-            // As the model was trained: a row of zeros stays one.
-            let factor = wanted / length(row).max(f32::MIN_POSITIVE);
+            let own = length(row);
+            // A row of zeros has no direction and stays one.
+            let factor = if own > 0.0 { wanted / own } else { 0.0 };
             row.iter_mut().for_each(|v| *v *= factor);
         }
     }
