@@ -1,6 +1,8 @@
 //! The operations of a forward pass, on whatever device their operands live: the one place that looks at it. The planner's
 //! check at load makes sure that operands of one operation live together.
 
+mod recurrent;
+
 use std::ops::Range;
 
 use crate::cpu::{self, AttentionArgs, AttentionOptions, Cpu, Gate, Matrix, MatrixOf};
@@ -8,6 +10,8 @@ use crate::kv::LayerCache;
 use crate::moe::{Group, Routes, Routing};
 use crate::quant;
 use crate::tensor::{Angles, AttendScratch, Input, Rows, Vector, Weight, WeightStack};
+
+pub(crate) use recurrent::{Convolve, SelectiveScan};
 
 /// The devices of a loaded model, and what they can do.
 pub struct Ops {

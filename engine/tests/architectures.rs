@@ -49,6 +49,16 @@ const FIXTURES: &[(&str, f32)] = &[
     ("olmo", ROUNDING),
     ("olmo2", ROUNDING),
     ("olmoe", ROUNDING),
+    ("qwen35", RECURRENT),
+    ("qwen35moe", RECURRENT),
+    ("qwen35moe-mtp", RECURRENT),
+    ("qwen3next", RECURRENT),
+    ("granitehybrid", ROUNDING),
+    ("granitehybrid-moe", ROUNDING),
+    ("lfm2", ROUNDING),
+    ("lfm2moe", ROUNDING),
+    ("nemotron_h", ROUNDING),
+    ("nemotron_h_moe", ROUNDING),
 ];
 
 /// What all of them were fed.

@@ -1,14 +1,26 @@
 //! `granite`, `granitemoe`: like `llama` with factors on the embedding, on what each half adds, on scores and on logits.
 
-use super::blocks::PreNorm;
+use super::blocks::{PreNorm, Stack};
 use super::{Architecture, Loader};
 use crate::error::EngineError;
 
 pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
-    let layers =
-        PreNorm { residual_scale: loader.scale_or_none("residual_scale")?.unwrap_or(1.0), ..PreNorm::default() };
-    let mut stack = layers.load(loader, |_, attention| attention)?;
-    stack.embedding = stack.embedding.scaled(loader.scale_or_none("embedding_scale")?.unwrap_or(1.0));
-    stack.head = stack.head.scaled(1.0 / loader.scale_or_none("logit_scale")?.unwrap_or(1.0));
-    Ok(Box::new(stack))
+    let stack = layers(loader)?.load(loader, |_, attention| attention)?;
+    Ok(Box::new(scaled(loader, stack)?))
+}
+
+/// Layers with a factor on what each half adds.
+pub(super) fn layers(loader: &Loader) -> Result<PreNorm, EngineError> {
+    Ok(PreNorm { residual_scale: factor(loader, "residual_scale")?, ..PreNorm::default() })
+}
+
+/// The same model with factors on its ends.
+pub(super) fn scaled(loader: &Loader, mut stack: Stack) -> Result<Stack, EngineError> {
+    stack.embedding = stack.embedding.scaled(factor(loader, "embedding_scale")?);
+    stack.head = stack.head.scaled(1.0 / factor(loader, "logit_scale")?);
+    Ok(stack)
+}
+
+fn factor(loader: &Loader, key: &str) -> Result<f32, EngineError> {
+    Ok(loader.scale_or_none(key)?.unwrap_or(1.0))
 }

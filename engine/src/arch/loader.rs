@@ -126,15 +126,10 @@ impl Loader {
     /// period   if the file does not say
     pub(crate) fn sliding_layers(&self, period: usize) -> Result<Vec<bool>, EngineError> {
         let key = "attention.sliding_window_pattern";
-        let facts = self.facts();
-        let n_layers = self.layers().len();
-        let full_key = facts.arch_key(key)?;
-        if let Some(Value::Array(_)) = facts.metadata.get(&full_key) {
-            let pattern = facts.metadata.get_bools(&full_key)?.unwrap_or_default();
-            return match pattern.len() {
-                n if n >= n_layers => Ok(pattern),
-                n => Err(self.invalid(key, format!("one value for each of {n_layers} layers"), n)),
-            };
+        if let Some(Value::Array(_)) = self.facts().metadata.get(&self.facts().arch_key(key)?)
+            && let Some(pattern) = self.flags_per_layer(key)?
+        {
+            return Ok(pattern);
         }
         let period = self.count_or(key, period)?;
         Ok(self.layers().map(|layer| (layer + 1) % period != 0).collect())
@@ -153,6 +148,19 @@ impl Loader {
         match self.facts().arch_u32_per_layer(key)? {
             Some(values) => self.positive(key, values[layer]),
             None => Ok(absent),
+        }
+    }
+
+    /// True or false for each layer, if the key is there.
+    ///
+    /// Errors   another type, or too few
+    pub(crate) fn flags_per_layer(&self, key: &str) -> Result<Option<Vec<bool>>, EngineError> {
+        let n_layers = self.layers().len();
+        match self.facts().metadata.get_bools(&self.facts().arch_key(key)?)? {
+            Some(flags) if flags.len() < n_layers => {
+                Err(self.invalid(key, format!("one value for each of {n_layers} layers"), flags.len()))
+            }
+            flags => Ok(flags),
         }
     }
 
@@ -179,6 +187,34 @@ impl Loader {
     pub(crate) fn norm_eps(&self, key: &str) -> Result<f32, EngineError> {
         let value = self.facts().arch_f32(key)?;
         if value.is_finite() && value >= 0.0 { Ok(value) } else { Err(self.invalid(key, "a number, 0 or more", value)) }
+    }
+
+    /// Elements of a recurrent head along which its state is read.
+    ///
+    /// Errors   none, or so many that sizes could overflow
+    pub(crate) fn state_size(&self) -> Result<usize, EngineError> {
+        const KEY: &str = "ssm.state_size";
+        const MAX: usize = 1 << 16;
+        match self.count(KEY)? {
+            n if n <= MAX => Ok(n),
+            n => Err(self.invalid(KEY, format!("at most {MAX}"), n)),
+        }
+    }
+
+    /// Whether a layer has attention: in models with other mixers, those without heads of keys and values have one of those.
+    pub(crate) fn has_attention(&self, layer: usize) -> Result<bool, EngineError> {
+        let n_kv_heads = self.facts().arch_u32_per_layer("attention.head_count_kv")?;
+        Ok(n_kv_heads.is_none_or(|n_kv_heads| n_kv_heads[layer] > 0))
+    }
+
+    /// The first layer that has attention.
+    pub(crate) fn first_attention_layer(&self) -> Result<Option<usize>, EngineError> {
+        for layer in self.layers() {
+            if self.has_attention(layer)? {
+                return Ok(Some(layer));
+            }
+        }
+        Ok(None)
     }
 
     /// The error for a hyperparameter that contradicts another.
@@ -268,6 +304,26 @@ impl<'a> Part<'a> {
             Vector::new(self.device, &self.loader.model, tensor, 0..shape[0] * shape[1])
         };
         self.has(name).then(elems).transpose()
+    }
+
+    /// The elements of a small matrix, column after column: for kernels that walk along its rows.
+    ///
+    /// shape    [n_rows, n_cols]
+    pub(crate) fn columns(&self, name: &str, shape: [usize; 2]) -> Result<Vector, EngineError> {
+        let elems = tensor::decode(&self.loader.model, self.tensor(name, &shape)?)?;
+        let [n_rows, n_cols] = shape;
+        let transposed = (0..n_cols).flat_map(|col| (0..n_rows).map(move |row| row * n_cols + col));
+        self.vector_of(transposed.map(|i| elems[i]).collect())
+    }
+
+    /// All elements of a small tensor of any shape: files write [n], [n, 1] and [n / m, m] for the same.
+    pub(crate) fn flat_vector(&self, name: &str, n_elems: usize) -> Result<Vector, EngineError> {
+        let facts = self.find(name)?;
+        if facts.n_elems() != n_elems as u64 {
+            let expected = vec![n_elems as u64];
+            return Err(EngineError::TensorShape { tensor: self.full_name(name), expected, got: facts.shape.clone() });
+        }
+        Vector::new(self.device, &self.loader.model, facts, 0..n_elems)
     }
 
     /// A vector worked out at load.

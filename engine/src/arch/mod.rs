@@ -10,11 +10,15 @@ mod gemma4;
 mod glm;
 mod gpt_oss;
 mod granite;
+mod granitehybrid;
+mod lfm2;
 mod llama;
 mod loader;
+mod nemotron_h;
 mod olmo;
 mod phi;
 mod qwen;
+mod qwen35;
 
 use std::fmt;
 use std::ops::Range;
@@ -54,6 +58,14 @@ pub static ARCHITECTURES: &[ArchitectureRow] = &[
     row("olmo", olmo::load_olmo),
     row("olmo2", olmo::load_olmo2),
     row("olmoe", olmo::load_olmoe),
+    row("qwen35", qwen35::load),
+    row("qwen35moe", qwen35::load),
+    row("qwen3next", qwen35::load_qwen3next),
+    row("granitehybrid", granitehybrid::load),
+    row("lfm2", lfm2::load),
+    row("lfm2moe", lfm2::load),
+    row("nemotron_h", nemotron_h::load),
+    row("nemotron_h_moe", nemotron_h::load),
 ];
 
 type Load = fn(&Loader) -> Result<Box<dyn Architecture>, EngineError>;

@@ -2,14 +2,18 @@
 //! a norm takes `x` to `h`, a mixer or feed-forward takes `h` to `out`, and `out` is added to `x`.
 
 mod attention;
+mod delta_net;
 mod dense;
 mod ends;
 mod experts;
+mod mamba2;
 mod mla;
 mod norm;
 mod per_layer;
 mod pre_norm;
+mod recurrent;
 mod rope;
+mod short_conv;
 mod stack;
 
 use crate::error::EngineError;
@@ -20,14 +24,18 @@ use crate::place::Device;
 use crate::tensor::{Angles, AttendScratch, Input, Rows};
 
 pub(crate) use attention::{Attention, AttentionGate, AttentionOptions, HeadNorms, KvSource, Temperature};
+pub(crate) use delta_net::{DeltaNetOptions, GatedDeltaNet, KeyHeads};
 pub(crate) use dense::{Activation, Dense, DenseNames};
 pub(crate) use ends::{Embedding, Head};
 pub(crate) use experts::{ExpertBuffers, ExpertOptions, ExpertSizes, Experts};
+pub(crate) use mamba2::{Mamba2, Mamba2Options};
 pub(crate) use mla::{LatentAttention, LatentAttentionOptions};
 pub(crate) use norm::Norm;
 pub(crate) use per_layer::{LayerInput, LayerInputs};
 pub(crate) use pre_norm::{Ground, PreNorm};
+use recurrent::{RecurrentBuffers, RecurrentSizes};
 pub(crate) use rope::{Rope, RopeKind};
+pub(crate) use short_conv::ShortConv;
 pub(crate) use stack::{FeedForward, Half, Layer, Mixer, Stack};
 
 /// One pass of some tokens through the model.
@@ -73,6 +81,8 @@ pub(crate) struct Sizes {
     pub(crate) layer_inputs: usize,
     /// A mixture of experts.
     pub(crate) experts: ExpertSizes,
+    /// Recurrent mixers.
+    pub(crate) recurrent: RecurrentSizes,
 }
 
 /// Activations of a step, allocated once for the largest step.
@@ -117,6 +127,8 @@ pub(crate) struct Buffers {
     pub(crate) layer_inputs: Rows,
     /// The experts' own.
     pub(crate) experts: ExpertBuffers,
+    /// The recurrent mixers' own.
+    pub(crate) recurrent: RecurrentBuffers,
     /// Logits [at most `MAX_LOGIT_ROWS`, n_vocab].
     pub(crate) logits: Rows,
 }
@@ -129,14 +141,14 @@ impl Sizes {
     pub(crate) fn n_bytes(&self, n_batch: usize) -> u64 {
         let grouped = 2 * self.n_groups * self.group_width;
         let per_token = 4 * self.n_embd + 2 * self.q + 2 * self.kv + 3 * self.n_ff + 3 * self.q_gate;
-        let streams = self.n_streams * self.n_embd;
-        let per_token = per_token + grouped + streams + self.layer_inputs + self.experts.per_token();
+        let blocks = self.layer_inputs + self.experts.per_token() + self.recurrent.per_token();
+        let per_token = per_token + grouped + self.n_streams * self.n_embd + blocks;
         let elems = (per_token as u64).saturating_mul(n_batch as u64);
         elems.saturating_add((self.n_vocab * MAX_LOGIT_ROWS) as u64).saturating_mul(4)
     }
 
     fn widest_input(&self) -> usize {
-        self.n_embd.max(self.q).max(self.n_ff)
+        self.n_embd.max(self.q).max(self.n_ff).max(self.recurrent.y)
     }
 }
 
@@ -165,6 +177,7 @@ impl Buffers {
             held: rows(if sizes.n_streams > 1 { sizes.n_embd } else { 0 })?,
             layer_inputs: rows(sizes.layer_inputs)?,
             experts: ExpertBuffers::new(device, &sizes.experts, n_batch)?,
+            recurrent: RecurrentBuffers::new(device, &sizes.recurrent, n_batch)?,
             logits: Rows::new(device, MAX_LOGIT_ROWS, sizes.n_vocab)?,
         })
     }

@@ -16,6 +16,8 @@ pub(crate) struct PreNorm {
     pub(crate) rope: RopeKind,
     /// The norm before the feed-forward half.
     pub(crate) ffn_norm: &'static str,
+    /// The norm before the head.
+    pub(crate) output_norm: &'static str,
     /// What the inside of feed-forward networks and experts goes through.
     pub(crate) activation: Activation,
     /// How experts are routed, where the file does not say.
@@ -39,6 +41,7 @@ impl Default for PreNorm {
         Self {
             rope: RopeKind::Norm,
             ffn_norm: "ffn_norm.weight",
+            output_norm: "output_norm.weight",
             activation: Activation::SILU,
             experts: (Gating::Softmax, Weights::Normalised),
             residual_scale: 1.0,
@@ -100,7 +103,8 @@ impl PreNorm {
         };
         let embedding = Embedding::load(loader, n_embd)?;
         let layers = loader.layers().map(layer).collect::<Result<Vec<_>, EngineError>>()?;
-        let head = Head::load(loader, &embedding, eps)?;
+        let output_norm = Norm::load(&loader.head(), self.output_norm, n_embd, eps)?;
+        let head = Head::with_norm(loader, &embedding, output_norm)?;
         Ok(Stack { ropes, embedding, layers, head })
     }
 }

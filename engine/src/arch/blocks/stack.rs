@@ -4,7 +4,10 @@
 use std::ops::Range;
 
 use super::super::{Architecture, Loader};
-use super::{Attention, Dense, Embedding, ExpertOptions, Experts, Head, LatentAttention, Norm, Rope, Sizes, Step};
+use super::{
+    Attention, Dense, Embedding, ExpertOptions, Experts, GatedDeltaNet, Head, LatentAttention, Mamba2, Norm, Rope,
+    ShortConv, Sizes, Step,
+};
 use crate::error::EngineError;
 use crate::kv::CacheShape;
 
@@ -52,6 +55,12 @@ pub(crate) enum Mixer {
     Attention(Attention),
     /// Attention over latents.
     Latent(LatentAttention),
+    /// A gated delta net.
+    DeltaNet(GatedDeltaNet),
+    /// A selective scan.
+    Mamba2(Mamba2),
+    /// A convolution over a few tokens.
+    ShortConv(ShortConv),
 }
 
 /// What looks at each token alone.
@@ -107,6 +116,9 @@ impl Mixer {
             Mixer::None => {}
             Mixer::Attention(attention) => attention.grow(sizes),
             Mixer::Latent(attention) => attention.grow(sizes),
+            Mixer::DeltaNet(net) => net.grow(sizes),
+            Mixer::Mamba2(mamba) => mamba.grow(sizes),
+            Mixer::ShortConv(conv) => conv.grow(sizes),
         }
     }
 
@@ -115,6 +127,9 @@ impl Mixer {
             Mixer::None => CacheShape::Nothing,
             Mixer::Attention(attention) => attention.cache_shape(),
             Mixer::Latent(attention) => attention.cache_shape(),
+            Mixer::DeltaNet(net) => net.cache_shape(),
+            Mixer::Mamba2(mamba) => mamba.cache_shape(),
+            Mixer::ShortConv(conv) => conv.cache_shape(),
         }
     }
 
@@ -123,6 +138,9 @@ impl Mixer {
             Mixer::None => {}
             Mixer::Attention(attention) => attention.run(layer, step),
             Mixer::Latent(attention) => attention.run(layer, step),
+            Mixer::DeltaNet(net) => net.run(layer, step),
+            Mixer::Mamba2(mamba) => mamba.run(layer, step),
+            Mixer::ShortConv(conv) => conv.run(layer, step),
         }
     }
 }
