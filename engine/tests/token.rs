@@ -223,6 +223,7 @@ fn parts_join_into_words_but_not_into_special_tokens() {
 #[test]
 fn malformed_vocabularies_are_errors_by_name() {
     let wrong = |changes: &[(&str, Option<Value>)]| tokenizer(changes).map(|_| ()).unwrap_err().to_string();
+    let three = || ("tokenizer.ggml.tokens", Some(Array::from_strings(["a", "b", "c"]).into()));
     for (error, expected) in [
         (wrong(&[("tokenizer.ggml.model", Some("t5".into()))]), "unknown tokenizer `t5`"),
         (wrong(&[("tokenizer.ggml.model", Some("no_vocab".into()))]), "the file has no tokenizer"),
@@ -234,16 +235,18 @@ fn malformed_vocabularies_are_errors_by_name() {
             "key `tokenizer.ggml.tokens` should be an array of strings, is U32(1)",
         ),
         (
-            wrong(&[("tokenizer.ggml.token_type", Some(Array::from_scalars(&[1_i32, 3]).into()))]),
-            "`tokenizer.ggml.token_type` has 2 entries for 1052 tokens",
+            wrong(&[three(), ("tokenizer.ggml.token_type", Some(Array::from_scalars(&[1_i32, 3]).into()))]),
+            "`tokenizer.ggml.token_type` has 2 entries for 3 tokens",
         ),
         (
             wrong(&[("tokenizer.ggml.merges", Some(Array::from_strings(["ab"]).into()))]),
             "merge 0 is `ab`, not two pieces",
         ),
         (
-            spm(&[("tokenizer.ggml.scores", Some(Array::from_scalars(&[0.5_f32]).into()))]).unwrap_err().to_string(),
-            "`tokenizer.ggml.scores` has 1 entries for 1469 tokens",
+            spm(&[three(), ("tokenizer.ggml.scores", Some(Array::from_scalars(&[0.5_f32]).into()))])
+                .unwrap_err()
+                .to_string(),
+            "`tokenizer.ggml.scores` has 1 entries for 3 tokens",
         ),
         (
             spm(&[("tokenizer.ggml.tokens", Some(Array::from_strings(["a", "", "", "a"]).into()))])
@@ -276,7 +279,7 @@ fn a_megabyte_of_one_word_takes_no_longer_than_its_length_says() {
     let characters = spm(&[("tokenizer.ggml.add_space_prefix", Some(false.into()))]);
     for tokenizer in [bytes("llama-bpe"), bytes("superbpe"), characters, Tokenizer::from_facts(&read(GEMMA4))] {
         let tokenizer = tokenizer.unwrap();
-        for word in ["a", " ", "the", "<|end", "\n", "é", "1"] {
+        for word in [" ", "the", "<|end"] {
             let text = word.repeat((1 << 20) / word.len());
             assert_eq!(text_of(&tokenizer, &tokenizer.encode(&text, Special::Parse)), text);
         }
