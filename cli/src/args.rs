@@ -1,9 +1,14 @@
 //! The command line: what can be said, and its help.
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use tandem_engine::cpu::Isa;
+use tandem_engine::kv::{KvType, KvTypes};
+
+/// Options of llama.cpp that are not of the usual form, and what they are called here.
+const ALIASES: [(&str, &str); 2] = [("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
 
 /// Runs large language models on this computer.
 #[derive(Debug, Parser)]
@@ -31,6 +36,17 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
+impl Args {
+    /// Reads the command line; ends the process if it makes no sense.
+    pub(crate) fn read() -> Self {
+        let real = |arg: OsString| {
+            let alias = ALIASES.iter().find(|(alias, _)| arg == *alias);
+            alias.map_or(arg, |(_, name)| name.into())
+        };
+        Self::parse_from(std::env::args_os().map(real))
+    }
+}
+
 /// Language of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Lang {
@@ -38,15 +54,6 @@ pub(crate) enum Lang {
     En,
     /// 简体中文
     Zh,
-}
-
-/// Type of a KV cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kv {
-    /// Exact
-    F32,
-    /// Half the memory
-    F16,
 }
 
 #[derive(Debug, Subcommand)]
@@ -181,9 +188,15 @@ pub(crate) struct Logits {
     /// Context length; by default 256, or the number of tokens if that is more
     #[arg(long = "ctx", value_name = "TOKENS")]
     pub(crate) context_length: Option<NonZeroUsize>,
-    /// Type of the KV cache
-    #[arg(long = "kv", value_enum, default_value = "f32")]
-    pub(crate) kv_type: Kv,
+    /// Type of the KV cache: f32, f16, q8_0 or q4_0, or one for keys and one for values, such as q8_0/q4_0
+    #[arg(long = "kv", value_name = "TYPE", default_value = "f32")]
+    pub(crate) kv_types: KvTypes,
+    /// Type of the keys alone; also written -ctk
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) cache_type_k: Option<KvType>,
+    /// Type of the values alone; also written -ctv
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) cache_type_v: Option<KvType>,
     /// Instruction set: scalar, avx2, avxvnni or avx512vnni; by default the best one present
     #[arg(long)]
     pub(crate) isa: Option<Isa>,

@@ -8,13 +8,11 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use args::{Args, Command};
 use terminal::Terminal;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::read();
     let terminal = Terminal::new(&args);
     match run(&args, &terminal) {
         Ok(()) => ExitCode::SUCCESS,

@@ -127,6 +127,9 @@ fn logits_do_not_depend_on_the_chunks() {
     // One token and many take other tiles, whose sums round differently.
     assert!(furthest < 0.05, "{furthest}");
     assert_ne!(whole, logits("half", &["--kv", "f16"]), "another cache rounds differently");
+    let small = logits("small", &["--kv", "q8_0/q4_0"]);
+    assert_ne!(whole, small);
+    assert_eq!(small, logits("apart", &["-ctk", "q8_0", "-ctv", "q4_0"]), "as llama.cpp says it");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::cpu::CpuError;
 use crate::gguf::{GgufError, TensorType};
+use crate::kv::KvType;
 use crate::place::Device;
 use crate::token::TokenizerError;
 
@@ -78,6 +79,14 @@ pub enum EngineError {
         tensor: String,
         /// Index of the first such element.
         elem: usize,
+    },
+    /// A quantised cache does not take the model's heads.
+    #[error("a cache of type `{kv_type}` does not take heads of {head_dim} elements: they are no multiple of 32")]
+    KvTypeUnsupported {
+        /// The type.
+        kv_type: KvType,
+        /// Elements of a head.
+        head_dim: usize,
     },
     /// The placement was made for another model.
     #[error("the placement has {got} layers, the model {expected}")]

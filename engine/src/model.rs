@@ -10,7 +10,7 @@ use crate::arch::{self, Architecture, Loader};
 use crate::cpu::{Cpu, Isa};
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, ModelFacts, TensorFacts};
-use crate::kv::{Cache, CacheOptions, KvType, KvTypes};
+use crate::kv::{Cache, CacheOptions, KvType, KvTypes, checkpoint_bytes};
 use crate::ops::Ops;
 use crate::place::{Budget, Footprint, Placement};
 use crate::token::{Tokenizer, TokenizerError};
@@ -32,6 +32,9 @@ pub struct LoadOptions {
     pub kv_types: KvTypes,
     /// Most prompt tokens that are computed at once.
     pub n_batch: usize,
+    /// Most memory for checkpoints: what layers that cannot go back need for it. The first token of a turn, an edit or a
+    /// branch comes later without.
+    pub checkpoint_bytes: u64,
     /// What is read before the load counts as done.
     pub preload: Preload,
 }
@@ -45,6 +48,9 @@ pub enum Preload {
     Nothing,
 }
 
+/// Bytes of checkpoints that serve a long conversation with a model for an ordinary computer: eight of 64 MB.
+pub const CHECKPOINT_BYTES: u64 = 512 << 20;
+
 impl LoadOptions {
     /// Everything on the processor, with a cache in f16.
     pub fn all_cpu(facts: &ModelFacts, n_threads: usize, context_length: usize) -> Result<Self, EngineError> {
@@ -56,6 +62,7 @@ impl LoadOptions {
             context_length,
             kv_types: KvTypes::both(KvType::F16),
             n_batch: 128,
+            checkpoint_bytes: CHECKPOINT_BYTES,
             preload: Preload::Weights,
         })
     }
@@ -91,9 +98,14 @@ impl Model {
             Err(error) => return Err(error.into()),
         };
         let sizes = architecture.sizes();
-        let kv_bytes = |layer| architecture.cache_shape(layer).n_bytes(&options.cache());
-        let footprint =
-            Footprint { kv_bytes: (0..n_layers).map(kv_bytes).collect(), buffer_bytes: sizes.n_bytes(options.n_batch) };
+        let shapes: Vec<_> = (0..n_layers).map(|layer| architecture.cache_shape(layer)).collect();
+        shapes.iter().try_for_each(|shape| shape.check(options.kv_types))?;
+        let kv_bytes = shapes.iter().map(|shape| shape.n_bytes(&options.cache())).collect();
+        let footprint = Footprint {
+            kv_bytes,
+            checkpoint_bytes: checkpoint_bytes(&shapes, &options.cache()),
+            buffer_bytes: sizes.n_bytes(options.n_batch),
+        };
         options.placement.check_budgets(&footprint, &options.budgets)?;
         if options.preload == Preload::Weights {
             read_pages(&file, n_layers, on)?;
@@ -101,6 +113,18 @@ impl Model {
         let ops = Ops::new(Cpu::new(options.isa.unwrap_or_else(Isa::best), options.n_threads)?);
         go_on(on(1.0))?;
         Ok(Self { architecture, sizes, ops, tokenizer, options, file })
+    }
+
+    /// A model of a test's own making, with the tokenizer of `file`.
+    #[cfg(test)]
+    pub(crate) fn of(
+        architecture: Box<dyn Architecture>,
+        options: LoadOptions,
+        file: MappedModel,
+    ) -> Result<Self, EngineError> {
+        let ops = Ops::new(Cpu::new(Isa::best(), options.n_threads)?);
+        let tokenizer = Some(Arc::new(Tokenizer::from_facts(&file.facts)?));
+        Ok(Self { sizes: architecture.sizes(), architecture, ops, tokenizer, options, file: Arc::new(file) })
     }
 
     /// What the file's header says.
@@ -195,7 +219,12 @@ impl LoadOptions {
     }
 
     fn cache(&self) -> CacheOptions {
-        CacheOptions { n_positions: self.context_length, n_batch: self.n_batch, types: self.kv_types }
+        CacheOptions {
+            n_positions: self.context_length,
+            n_batch: self.n_batch,
+            types: self.kv_types,
+            checkpoint_bytes: self.checkpoint_bytes,
+        }
     }
 }
 

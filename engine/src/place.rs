@@ -66,6 +66,8 @@ pub struct Budget {
 pub struct Footprint {
     /// Caches, one figure per layer.
     pub kv_bytes: Vec<u64>,
+    /// Checkpoints of the caches; they live in main memory.
+    pub checkpoint_bytes: u64,
     /// Buffers of the forward pass; they live where the mixers do.
     pub buffer_bytes: u64,
 }
@@ -106,7 +108,12 @@ impl Placement {
             let kv = self.layers.iter().zip(&footprint.kv_bytes).filter(|(layer, _)| layer.kv == device);
             let kv_bytes = kv.fold(0u64, |sum, (_, &bytes)| sum.saturating_add(bytes));
             let has_mixer = self.layers.iter().any(|layer| layer.mixer == device);
-            let needed_bytes = kv_bytes.saturating_add(if has_mixer { footprint.buffer_bytes } else { 0 });
+            let parts = [
+                kv_bytes,
+                if has_mixer { footprint.buffer_bytes } else { 0 },
+                if device == Device::Cpu { footprint.checkpoint_bytes } else { 0 },
+            ];
+            let needed_bytes = parts.into_iter().fold(0, u64::saturating_add);
             if needed_bytes > available_bytes {
                 return Err(EngineError::DoesNotFit { device, needed_bytes, available_bytes });
             }
@@ -227,13 +234,13 @@ head      cuda0";
     }
 
     #[test]
-    fn budgets_hold_caches_and_buffers() {
+    fn budgets_hold_caches_checkpoints_and_buffers() {
         let placement = Placement::all_cpu(2);
-        let footprint = Footprint { kv_bytes: vec![10, 10], buffer_bytes: 5 };
+        let footprint = Footprint { kv_bytes: vec![10, 10], checkpoint_bytes: 3, buffer_bytes: 5 };
         let budget = |bytes| [Budget { device: Device::Cpu, bytes }];
-        assert!(placement.check_budgets(&footprint, &budget(25)).is_ok());
+        assert!(placement.check_budgets(&footprint, &budget(28)).is_ok());
         assert!(placement.check_budgets(&footprint, &[Budget { device: Device::Cuda(0), bytes: 0 }]).is_ok());
-        let error = placement.check_budgets(&footprint, &budget(24)).unwrap_err();
-        assert!(matches!(error, EngineError::DoesNotFit { needed_bytes: 25, available_bytes: 24, .. }));
+        let error = placement.check_budgets(&footprint, &budget(27)).unwrap_err();
+        assert!(matches!(error, EngineError::DoesNotFit { needed_bytes: 28, available_bytes: 27, .. }));
     }
 }

@@ -1,13 +1,15 @@
 //! A conversation with a loaded model. It is always given the *whole* sequence of tokens and finds out by itself what of it
 //! it holds already, so that callers never manage caches: appending, editing, branching and starting over are one call.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Flow;
 use crate::arch::blocks::{Buffers, MAX_LOGIT_ROWS};
 use crate::error::EngineError;
-use crate::kv::Cache;
+use crate::kv::{Cache, Mark};
 use crate::model::{Model, go_on};
+use crate::token::Tokenizer;
 
 /// A conversation: which tokens the caches hold, the caches, and the buffers of a forward pass.
 pub struct Session {
@@ -61,9 +63,11 @@ impl Session {
     /// Makes the session hold exactly these tokens, and the logits of the last one.
     ///
     /// tokens   the whole sequence
-    /// on       called before every half of a layer; `Break` cancels. Chunks that were complete are kept
+    /// on       called before every half of a layer; `Break` cancels, in recurrent models after the token if it is a single
+    ///          one. Chunks that were complete are kept
     /// Errors   `NoTokens`, `TokenUnknown`, `ContextOverflow`: nothing was done; `Cancelled`
-    /// Cost     what is common with the tokens held is not computed again; no allocation
+    /// Cost     what is common with the tokens held is not computed again, or from a checkpoint on where layers cannot go
+    ///          back; checkpoints may allocate, between steps
     pub fn feed(&mut self, tokens: &[u32], on: &mut dyn FnMut(PromptProgress) -> Flow) -> Result<Fed, EngineError> {
         self.check(tokens)?;
         let n_common = self.n_common(tokens);
@@ -74,10 +78,18 @@ impl Session {
         let n_reused = self.rewind(n_common.min(tokens.len() - 1));
         let n_total = tokens.len();
         let mut on_tokens = |n_done| on(PromptProgress { n_done, n_total, n_reused });
+        if n_total - n_reused > 1 {
+            self.cache.keep(n_reused, Mark::Turn);
+        }
+        let model = Arc::clone(&self.model);
+        let mut turns = Turns { tokenizer: model.tokenizer().map(Arc::as_ref), tokens, previous: n_reused };
         let mut n_last_chunk = 0;
-        for chunk in tokens[n_reused..].chunks(self.model.options().n_batch) {
-            self.run_chunk(chunk, &mut on_tokens)?;
+        while self.tokens.len() < n_total {
+            let first = self.tokens.len();
+            let chunk = first..self.chunk_end(first, &turns);
+            self.run_chunk(&tokens[chunk.clone()], &mut on_tokens)?;
             n_last_chunk = chunk.len();
+            self.keep_checkpoints(chunk, &mut turns);
         }
         let (last, first) = (n_last_chunk - 1, n_total - n_last_chunk);
         let mut step = self.model.step(&tokens[first..], first, &mut self.cache, &mut self.buffers);
@@ -131,20 +143,55 @@ impl Session {
         self.rewind(0);
     }
 
+    /// Where a chunk that begins at `first` ends. States can be kept only after a step, so it ends where they will be wanted.
+    fn chunk_end(&self, first: usize, turns: &Turns<'_>) -> usize {
+        let end = turns.tokens.len().min(first + self.model.options().n_batch);
+        if self.cache.has_states() { turns.next_after(first).map_or(end, |turn| end.min(turn)) } else { end }
+    }
+
+    /// Makes checkpoints at the turns of a chunk that is complete, and at its end if the prompt goes on.
+    fn keep_checkpoints(&mut self, chunk: Range<usize>, turns: &mut Turns<'_>) {
+        while let Some(n) = turns.next_after(chunk.start.max(turns.previous)).filter(|&n| n <= chunk.end) {
+            self.cache.keep(n, Mark::Turn);
+            turns.previous = n;
+        }
+        if chunk.end < turns.tokens.len() {
+            self.cache.keep(chunk.end, Mark::Chunk);
+        }
+    }
+
     /// Takes one chunk through all layers; it is held only when it is complete.
     fn run_chunk(&mut self, chunk: &[u32], on_tokens: &mut dyn FnMut(usize) -> Flow) -> Result<(), EngineError> {
         let first = self.tokens.len();
         let n_halves = 2 * self.model.n_layers();
-        let mut on_half = |n_done: usize| on_tokens(first + chunk.len() * n_done / n_halves);
+        // Half a token cannot be taken out of states, and no checkpoint precedes a generated one: it is finished before a
+        // stop is obeyed.
+        let must_finish = chunk.len() == 1 && self.cache.has_states();
+        if must_finish {
+            go_on(on_tokens(first))?;
+        }
+        let mut is_stopped = false;
+        let mut on_half = |n_done: usize| {
+            if is_stopped || (must_finish && n_done == 0) {
+                return Flow::Continue;
+            }
+            let flow = on_tokens(first + chunk.len() * n_done / n_halves);
+            is_stopped = flow == Flow::Break;
+            if must_finish { Flow::Continue } else { flow }
+        };
+        self.cache.begin(first + chunk.len());
         let mut step = self.model.step(chunk, first, &mut self.cache, &mut self.buffers);
-        let result = self.model.forward(&mut step, &mut on_half);
-        match result {
-            Ok(()) => self.tokens.extend_from_slice(chunk),
-            Err(_) => {
+        match self.model.forward(&mut step, &mut on_half) {
+            Ok(()) => {
+                self.cache.finish(first + chunk.len());
+                self.tokens.extend_from_slice(chunk);
+                if is_stopped { Err(EngineError::Cancelled) } else { Ok(()) }
+            }
+            Err(error) => {
                 self.rewind(first);
+                Err(error)
             }
         }
-        result
     }
 
     /// Forgets tokens from `n_wanted` on, and says how many are left.
@@ -174,3 +221,27 @@ impl Session {
         }
     }
 }
+
+/// Where in a prompt somebody may come back to: turns end there.
+struct Turns<'a> {
+    tokenizer: Option<&'a Tokenizer>,
+    tokens: &'a [u32],
+    /// The last one passed.
+    previous: usize,
+}
+
+/// Turns that end closer together share a checkpoint: a step of fewer tokens is slower.
+const MIN_TURN_TOKENS: usize = 128;
+
+impl Turns<'_> {
+    /// The next turn behind `first`, at some distance from the previous one; the last token counts as one, since an answer
+    /// that is generated again begins with it.
+    fn next_after(&self, first: usize) -> Option<usize> {
+        let is_end = |token: u32| self.tokenizer.is_some_and(|tokenizer| tokenizer.is_end_of_generation(token));
+        let (from, last) = (first.max(self.previous + MIN_TURN_TOKENS - 1) + 1, self.tokens.len() - 1);
+        (from..last).find(|&n| is_end(self.tokens[n - 1])).or((first < last).then_some(last))
+    }
+}
+
+#[cfg(test)]
+mod tests;

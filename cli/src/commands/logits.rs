@@ -9,11 +9,11 @@ use tandem_core::error::{FileAction, FileError};
 use tandem_core::wire::Text;
 use tandem_engine::Flow;
 use tandem_engine::gguf::ModelFacts;
-use tandem_engine::kv::{KvType, KvTypes};
+use tandem_engine::kv::KvTypes;
 use tandem_engine::model::{LoadOptions, Model};
 use tandem_engine::session::Session;
 
-use crate::args::{self, Kv};
+use crate::args;
 use crate::exit::{bad_request, refused};
 use crate::open;
 
@@ -80,10 +80,8 @@ fn open_session(args: &args::Logits, n_tokens: usize) -> anyhow::Result<Session>
     let facts = ModelFacts::from_file(&args.file).map_err(refused)?;
     let context_length = args.context_length.map_or(n_tokens.max(MIN_CONTEXT), |n| n.get());
     let n_threads = args.threads.map_or_else(open::n_threads, |n| n.get());
-    let kv_types = KvTypes::both(match args.kv_type {
-        Kv::F32 => KvType::F32,
-        Kv::F16 => KvType::F16,
-    });
+    let kv_types =
+        KvTypes { k: args.cache_type_k.unwrap_or(args.kv_types.k), v: args.cache_type_v.unwrap_or(args.kv_types.v) };
     let n_batch = args.chunks.iter().map(|n| n.get()).max().unwrap_or(BATCH);
     let options = LoadOptions::all_cpu(&facts, n_threads, context_length).map_err(refused)?;
     let options = LoadOptions { isa: args.isa, kv_types, n_batch, ..options };

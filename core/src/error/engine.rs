@@ -180,6 +180,14 @@ impl Explain for EngineError {
                 ),
                 Text::new("choose a shorter context", "选择较短的上下文"),
             ),
+            Self::KvTypeUnsupported { kv_type, head_dim } => Failure::new(
+                ErrorCode::BadRequest,
+                Text::new(
+                    format!("this model's heads of {head_dim} elements do not fit a KV cache of type `{kv_type}`"),
+                    format!("该模型的注意力头有 {head_dim} 个元素，不适用 `{kv_type}` 类型的 KV 缓存"),
+                ),
+                Text::new("use a cache of type `f16`", "使用 `f16` 类型的缓存"),
+            ),
             Self::ContextOverflow { n_tokens, context_length, .. } => context_full(*n_tokens, *context_length),
             Self::Cancelled => cancelled(),
             Self::NotLoaded => Failure::new(

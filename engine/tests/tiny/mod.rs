@@ -103,6 +103,7 @@ impl Tiny {
             context_length: 64,
             kv_types: KvTypes::both(KvType::F32),
             n_batch: 5,
+            checkpoint_bytes: 1 << 20,
             preload: Preload::Weights,
         }
     }

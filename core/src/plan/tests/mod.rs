@@ -203,7 +203,9 @@ fn a_plan_that_only_keeps_the_disk_busy_is_not_loaded() {
 
 #[test]
 fn a_plan_is_loaded_on_the_processor_as_it_says() {
-    use tandem_engine::{kv::KvType, kv::KvTypes, model::Preload, place::Device};
+    use tandem_engine::kv::{KvType, KvTypes};
+    use tandem_engine::model::{CHECKPOINT_BYTES, Preload};
+    use tandem_engine::place::Device;
     let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
     let plan = free(&facts, &machine(Some(8.0), 32.0, 28.0));
     let options = load_options(&plan).unwrap();
@@ -211,8 +213,12 @@ fn a_plan_is_loaded_on_the_processor_as_it_says() {
     assert_eq!((options.placement.layers.len(), options.n_threads, options.context_length), (40, 6, 8192));
     assert_eq!((options.kv_types, options.preload), (KvTypes::both(KvType::F16), Preload::Weights));
     assert_eq!(options.budgets[0].bytes, 28 * GIB);
+    assert_eq!(options.checkpoint_bytes, CHECKPOINT_BYTES);
     let short = free(&facts, &machine(None, 24.0, 18.0));
-    assert_eq!(load_options(&short).unwrap().preload, Preload::Nothing);
+    let options = load_options(&short).unwrap();
+    assert_eq!((options.preload, options.checkpoint_bytes), (Preload::Nothing, 0));
+    let apart = Plan { kv_type: "q8_0/q4_0".into(), ..plan.clone() };
+    assert_eq!(load_options(&apart).unwrap().kv_types, KvTypes { k: KvType::Q8_0, v: KvType::Q4_0 });
     let foreign = Plan { kv_type: "q3_0".into(), ..plan };
     assert_eq!(load_options(&foreign).unwrap_err().explain().code, ErrorCode::BadRequest);
 }

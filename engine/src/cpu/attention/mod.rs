@@ -2,6 +2,7 @@
 //!
 //! A task is a tile: some tokens times some heads of one group, over a range of positions. For a single token the
 //! positions are split over tasks too, and their partial results merged. Nothing of size tokens x positions exists.
+mod stored;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -19,13 +20,44 @@ pub enum KvSlice<'a> {
     F32(&'a [f32]),
     /// Half precision.
     F16(&'a [half::f16]),
+    /// Blocks of 32 in 34 bytes; heads are whole blocks.
+    Q8_0(&'a [u8]),
+    /// Blocks of 32 in 18 bytes; heads are whole blocks.
+    Q4_0(&'a [u8]),
 }
 
 impl KvSlice<'_> {
-    fn n_elems(&self) -> usize {
+    fn n_bytes(&self) -> usize {
         match self {
-            KvSlice::F32(elems) => elems.len(),
-            KvSlice::F16(elems) => elems.len(),
+            KvSlice::F32(elems) => size_of_val(*elems),
+            KvSlice::F16(elems) => size_of_val(*elems),
+            KvSlice::Q8_0(bytes) | KvSlice::Q4_0(bytes) => bytes.len(),
+        }
+    }
+
+    fn as_ptr(&self) -> *const u8 {
+        match self {
+            KvSlice::F32(elems) => elems.as_ptr().cast(),
+            KvSlice::F16(elems) => elems.as_ptr().cast(),
+            KvSlice::Q8_0(bytes) | KvSlice::Q4_0(bytes) => bytes.as_ptr(),
+        }
+    }
+
+    /// Bytes of a head of `dim` channels.
+    fn head_bytes(&self, dim: usize) -> usize {
+        match self {
+            KvSlice::F32(_) => dim * 4,
+            KvSlice::F16(_) => dim * 2,
+            KvSlice::Q8_0(_) => dim / 32 * 34,
+            KvSlice::Q4_0(_) => dim / 32 * 18,
+        }
+    }
+
+    /// Whether heads of `dim` channels can be read, and the first `n_read` of them alone.
+    fn holds(&self, dim: usize, n_read: usize) -> bool {
+        match self {
+            KvSlice::F32(_) | KvSlice::F16(_) => true,
+            KvSlice::Q8_0(_) | KvSlice::Q4_0(_) => dim.is_multiple_of(32) && n_read.is_multiple_of(32),
         }
     }
 }
@@ -178,11 +210,14 @@ impl Shape {
         assert!(args.q.len() == n_tokens * q_row && n_out == n_tokens * out_row, "queries and outputs");
         assert!(args.options.window != Some(0), "an empty window");
         assert!(args.options.sinks.is_none_or(|s| s.len() == args.n_heads), "sinks");
-        let n_rows = args.k.n_elems() / (args.n_kv_heads * args.key_dim);
-        assert!(args.k.n_elems() == n_rows * args.n_kv_heads * args.key_dim, "keys");
-        match args.v {
-            Some(v) => assert!(v.n_elems() == n_rows * args.n_kv_heads * args.value_dim, "values"),
-            None => assert!(args.value_dim <= args.key_dim, "values inside the keys"),
+        let n_value_read = if args.v.is_none() { args.value_dim } else { 0 };
+        assert!(args.k.holds(args.key_dim, n_value_read) && n_value_read <= args.key_dim, "keys");
+        let k_row = args.n_kv_heads * args.k.head_bytes(args.key_dim);
+        let n_rows = args.k.n_bytes() / k_row;
+        assert!(args.k.n_bytes() == n_rows * k_row, "keys");
+        if let Some(v) = args.v {
+            let v_row = args.n_kv_heads * v.head_bytes(args.value_dim);
+            assert!(v.holds(args.value_dim, 0) && v.n_bytes() == n_rows * v_row, "values");
         }
         let window = args.options.window.unwrap_or(usize::MAX);
         let n_seen = (args.first_pos + n_tokens).min(window.saturating_add(n_tokens.saturating_sub(1)));

@@ -1,6 +1,8 @@
 //! Attention against its definition in f64, at odd sizes, on every ISA and for every type of K and V.
 use super::*;
 use crate::cpu::Isa;
+use crate::gguf::TensorType;
+use crate::quant;
 use half::f16;
 
 struct Case {
@@ -46,6 +48,8 @@ const CASES: &[Case] = &[
     case(40, 9, 3, 64, 100),
     case(33, 8, 8, 24, 1),
     case(3, 64, 2, 128, 63),
+    case(1, 6, 2, 96, 600),
+    Case { value_dim: 64, is_in_keys: true, ..case(6, 9, 1, 96, 40) },
     Case { window: Some(1), ..case(9, 4, 2, 16, 5) },
     Case { window: Some(40), ..case(50, 4, 2, 16, 70) },
     Case { window: Some(300), has_sinks: true, ..case(1, 4, 1, 32, 900) },
@@ -67,38 +71,76 @@ fn wave(n: usize, step: f32) -> Vec<f32> {
     (0..n).map(|i| (i as f32 * step).sin() * 2.0).collect()
 }
 
-/// K or V of every position, each value exact in half precision.
-fn positions(c: &Case, dim: usize, step: f32) -> Vec<f16> {
-    let n = (c.first_pos + c.n_tokens) * c.n_kv_heads * dim;
-    wave(n, step).into_iter().map(f16::from_f32).collect()
+/// Pairs of types of K and V.
+const TYPES: [(TensorType, TensorType); 8] = [
+    (TensorType::F32, TensorType::F32),
+    (TensorType::F16, TensorType::F16),
+    (TensorType::F16, TensorType::F32),
+    (TensorType::F32, TensorType::F16),
+    (TensorType::Q8_0, TensorType::Q8_0),
+    (TensorType::Q4_0, TensorType::Q4_0),
+    (TensorType::Q8_0, TensorType::Q4_0),
+    (TensorType::Q4_0, TensorType::F16),
+];
+
+/// K or V as a cache holds them.
+struct Stored {
+    tensor_type: TensorType,
+    f32: Vec<f32>,
+    f16: Vec<f16>,
+    blocks: Vec<u8>,
+    /// [n_positions, n_kv_heads, dim] what the rows stand for.
+    positions: Vec<f32>,
 }
 
-/// The same as a cache holds them: NaN in rows that hold no position, or one that the ring has given up.
-fn cache(c: &Case, positions: &[f16], dim: usize) -> Vec<f16> {
-    let n_positions = c.first_pos + c.n_tokens;
-    let n_rows = c.n_rows.unwrap_or(n_positions + N_BEHIND);
-    let width = c.n_kv_heads * dim;
-    let mut rows = vec![f16::NAN; n_rows * width];
-    for (p, position) in positions.chunks_exact(width).enumerate().skip(n_positions.saturating_sub(n_rows)) {
-        rows[p % n_rows * width..][..width].copy_from_slice(position);
+impl Stored {
+    /// Rows that hold no position, or one that the ring has given up, are NaN.
+    ///
+    /// positions  [n_positions, n_kv_heads, dim]
+    fn new(c: &Case, tensor_type: TensorType, positions: &[f32], dim: usize) -> Stored {
+        let n_positions = c.first_pos + c.n_tokens;
+        let n_rows = c.n_rows.unwrap_or(n_positions + N_BEHIND);
+        let width = c.n_kv_heads * dim;
+        let row_bytes = tensor_type.row_bytes(width as u64).unwrap() as usize;
+        let mut bytes = vec![0xff; n_rows * row_bytes];
+        let mut decoded = vec![0.0; positions.len()];
+        for (p, (x, decoded)) in positions.chunks_exact(width).zip(decoded.chunks_exact_mut(width)).enumerate() {
+            let mut row = vec![0; row_bytes];
+            quant::encode_row(tensor_type, x, &mut row).unwrap();
+            quant::decode_row(tensor_type, &row, decoded).unwrap();
+            if p + n_rows >= n_positions {
+                bytes[p % n_rows * row_bytes..][..row_bytes].copy_from_slice(&row);
+            }
+        }
+        let f32 = bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+        let f16 = bytes.chunks_exact(2).map(|b| f16::from_le_bytes(b.try_into().unwrap())).collect();
+        Stored { tensor_type, f32, f16, blocks: bytes, positions: decoded }
     }
-    rows
+
+    fn slice(&self) -> KvSlice<'_> {
+        match self.tensor_type {
+            TensorType::F32 => KvSlice::F32(&self.f32),
+            TensorType::F16 => KvSlice::F16(&self.f16),
+            TensorType::Q8_0 => KvSlice::Q8_0(&self.blocks),
+            _ => KvSlice::Q4_0(&self.blocks),
+        }
+    }
 }
 
-fn widened(elems: &[f16]) -> Vec<f32> {
-    elems.iter().map(|v| v.to_f32()).collect()
+fn wave_positions(c: &Case, dim: usize, step: f32) -> Vec<f32> {
+    wave((c.first_pos + c.n_tokens) * c.n_kv_heads * dim, step)
 }
 
 /// The definition.
 ///
 /// k        [n_positions, n_kv_heads, key_dim]
 /// v        [n_positions, n_kv_heads, value_dim]
-fn reference(c: &Case, q: &[f32], k: &[f16], v: &[f16], scale: f32, sinks: &[f32]) -> Vec<f64> {
+fn reference(c: &Case, q: &[f32], k: &[f32], v: &[f32], scale: f32, sinks: &[f32]) -> Vec<f64> {
     let mut out = Vec::new();
     for (i, q) in q.chunks_exact(c.key_dim).enumerate() {
         let (token, head) = (i / c.n_heads, i % c.n_heads);
         let kv_head = head / (c.n_heads / c.n_kv_heads);
-        let of = |kv: &[f16], p: usize, dim: usize, d: usize| kv[(p * c.n_kv_heads + kv_head) * dim + d].to_f64();
+        let of = |kv: &[f32], p: usize, dim: usize, d: usize| f64::from(kv[(p * c.n_kv_heads + kv_head) * dim + d]);
         let end = c.first_pos + token + 1;
         let seen = end.saturating_sub(c.window.unwrap_or(end))..end;
         let weight = |p: usize| {
@@ -116,7 +158,7 @@ fn reference(c: &Case, q: &[f32], k: &[f16], v: &[f16], scale: f32, sinks: &[f32
 }
 
 /// The first channels of every key.
-fn values_in(c: &Case, k: &[f16]) -> Vec<f16> {
+fn values_in(c: &Case, k: &[f32]) -> Vec<f32> {
     k.chunks_exact(c.key_dim).flat_map(|key| &key[..c.value_dim]).copied().collect()
 }
 
@@ -124,27 +166,25 @@ fn values_in(c: &Case, k: &[f16]) -> Vec<f16> {
 fn attention_equals_its_definition() {
     for (i, c) in CASES.iter().enumerate() {
         let q = wave(c.n_tokens * c.n_heads * c.key_dim, 0.77);
-        let k = positions(c, c.key_dim, 0.013);
-        let v = if c.is_in_keys { values_in(c, &k) } else { positions(c, c.value_dim, 0.31) };
         let sinks = wave(c.n_heads, 1.0);
         let scale = 1.0 / (c.key_dim as f32).sqrt();
-        let want = reference(c, &q, &k, &v, scale, &sinks);
-        let (k, v) = (cache(c, &k, c.key_dim), cache(c, &v, c.value_dim));
-        let (k32, v32) = (widened(&k), widened(&v));
         let mut scratch = AttentionScratch::new(c.n_heads, c.value_dim);
-        for isa in Isa::present() {
-            for n_threads in [1, 4] {
-                let cpu = Cpu::new(isa, n_threads).unwrap();
-                for (k, v) in [
-                    (KvSlice::F32(&k32), KvSlice::F32(&v32)),
-                    (KvSlice::F16(&k), KvSlice::F16(&v)),
-                    (KvSlice::F16(&k), KvSlice::F32(&v32)),
-                    (KvSlice::F32(&k32), KvSlice::F16(&v)),
-                ] {
+        let is_whole_blocks = c.key_dim.is_multiple_of(32) && c.value_dim.is_multiple_of(32);
+        for (k_type, v_type) in TYPES {
+            if !is_whole_blocks && [k_type, v_type].iter().any(|t| t.row().block_elems > 1) {
+                continue;
+            }
+            let k = Stored::new(c, k_type, &wave_positions(c, c.key_dim, 0.013), c.key_dim);
+            let v = Stored::new(c, v_type, &wave_positions(c, c.value_dim, 0.31), c.value_dim);
+            let values = if c.is_in_keys { values_in(c, &k.positions) } else { v.positions.clone() };
+            let want = reference(c, &q, &k.positions, &values, scale, &sinks);
+            for isa in Isa::present() {
+                for n_threads in [1, 4] {
+                    let cpu = Cpu::new(isa, n_threads).unwrap();
                     let args = AttentionArgs {
                         q: &q,
-                        k,
-                        v: (!c.is_in_keys).then_some(v),
+                        k: k.slice(),
+                        v: (!c.is_in_keys).then_some(v.slice()),
                         n_heads: c.n_heads,
                         n_kv_heads: c.n_kv_heads,
                         key_dim: c.key_dim,
@@ -160,8 +200,9 @@ fn attention_equals_its_definition() {
                     let mut out = vec![f32::NAN; want.len()];
                     attention(&cpu, &mut scratch, &args, &mut out);
                     for (j, (got, want)) in out.iter().zip(&want).enumerate() {
-                        // values are below 2; scores of up to 64 terms lose 1e-5 at most
-                        assert!((f64::from(*got) - want).abs() < 2e-5, "case {i} {isa} {n_threads} {j}: {got} {want}");
+                        let what = || format!("case {i} {k_type} {v_type} {isa} {n_threads} {j}: {got} {want}");
+                        // values are about 2; scores of up to 128 terms lose 1e-5 at most
+                        assert!((f64::from(*got) - want).abs() < 2e-5, "{}", what());
                     }
                 }
             }
@@ -174,7 +215,8 @@ fn attention_equals_its_definition() {
 fn chunks_give_what_the_whole_gives() {
     let c = case(61, 9, 3, 64, 0);
     let row = c.n_heads * c.key_dim;
-    let [k, v] = [0.013, 0.31].map(|step| cache(&c, &positions(&c, c.key_dim, step), c.key_dim));
+    let [k, v] =
+        [0.013, 0.31].map(|step| Stored::new(&c, TensorType::F16, &wave_positions(&c, c.key_dim, step), c.key_dim));
     let q = wave(c.n_tokens * row, 0.77);
     let cpu = Cpu::new(Isa::best(), 2).unwrap();
     let mut scratch = AttentionScratch::new(c.n_heads, c.value_dim);
@@ -182,8 +224,8 @@ fn chunks_give_what_the_whole_gives() {
         let mut out = vec![f32::NAN; tokens.len() * row];
         let args = AttentionArgs {
             q: &q[tokens.start * row..tokens.end * row],
-            k: KvSlice::F16(&k),
-            v: Some(KvSlice::F16(&v)),
+            k: k.slice(),
+            v: Some(v.slice()),
             n_heads: c.n_heads,
             n_kv_heads: c.n_kv_heads,
             key_dim: c.key_dim,

@@ -2,12 +2,13 @@
 #![expect(unsafe_op_in_unsafe_fn, reason = "the contract of every unsafe fn here is that of `attend`")]
 #![expect(clippy::needless_range_loop, reason = "kernels walk several register arrays in lock step")]
 
+use super::stored::{Q4, Q8, Stored};
 use super::{AttentionArgs, KvSlice, MAX_SPLITS, Shape, Tile};
 use crate::cpu::isa::{LANES, Vector, per_isa};
 use crate::cpu::math::exp;
 use crate::cpu::ops::sum_of;
 use crate::cpu::shared::SharedSlice;
-use crate::quant::{Element, F16, F32};
+use crate::quant::{F16, F32};
 use std::ops::Range;
 
 /// Rows (token, head) of a tile.
@@ -82,28 +83,18 @@ per_isa! {
 
 /// K or V of one head: row p lies at `at + p * stride`.
 #[derive(Clone, Copy)]
-struct Cache {
-    elems: Elems,
+struct Cache<'a> {
+    kv: KvSlice<'a>,
     at: *const u8,
     stride: usize,
 }
 
-/// How the elements of a cache are stored.
-#[derive(Clone, Copy)]
-enum Elems {
-    F32,
-    F16,
-}
-
-impl Cache {
+impl<'a> Cache<'a> {
     /// Head `head` of `n_heads` of `dim` channels each.
     #[inline(always)]
-    unsafe fn new(kv: KvSlice<'_>, dim: usize, n_heads: usize, head: usize) -> Cache {
-        let (elems, at, bytes) = match kv {
-            KvSlice::F32(elems) => (Elems::F32, elems.as_ptr().cast::<u8>(), dim * F32::BYTES),
-            KvSlice::F16(elems) => (Elems::F16, elems.as_ptr().cast(), dim * F16::BYTES),
-        };
-        Cache { elems, at: at.add(head * bytes), stride: n_heads * bytes }
+    unsafe fn new(kv: KvSlice<'a>, dim: usize, n_heads: usize, head: usize) -> Cache<'a> {
+        let (at, bytes) = (kv.as_ptr(), kv.head_bytes(dim));
+        Cache { kv, at: at.add(head * bytes), stride: n_heads * bytes }
     }
 }
 
@@ -199,22 +190,24 @@ impl Rows {
 unsafe fn scores<V: Vector, const N: usize>(
     rows: &Rows,
     r: usize,
-    k: &Cache,
+    k: &Cache<'_>,
     seen: &Range<usize>,
     dim: usize,
     weights: &mut [[f32; BLOCK]; MAX_ROWS],
 ) {
-    match k.elems {
-        Elems::F32 => scores_of::<F32, V, N>(rows, r, k, seen, dim, weights),
-        Elems::F16 => scores_of::<F16, V, N>(rows, r, k, seen, dim, weights),
+    match k.kv {
+        KvSlice::F32(_) => scores_of::<F32, V, N>(rows, r, k, seen, dim, weights),
+        KvSlice::F16(_) => scores_of::<F16, V, N>(rows, r, k, seen, dim, weights),
+        KvSlice::Q8_0(_) => scores_of::<Q8, V, N>(rows, r, k, seen, dim, weights),
+        KvSlice::Q4_0(_) => scores_of::<Q4, V, N>(rows, r, k, seen, dim, weights),
     }
 }
 
 #[inline(always)]
-unsafe fn scores_of<K: Element, V: Vector, const N: usize>(
+unsafe fn scores_of<K: Stored, V: Vector, const N: usize>(
     rows: &Rows,
     r: usize,
-    k: &Cache,
+    k: &Cache<'_>,
     seen: &Range<usize>,
     dim: usize,
     weights: &mut [[f32; BLOCK]; MAX_ROWS],
@@ -227,7 +220,7 @@ unsafe fn scores_of<K: Element, V: Vector, const N: usize>(
             let mut acc = [V::zero(); N];
             let mut c = 0;
             while c < whole {
-                let k = K::load::<V>(k.add(c * K::BYTES));
+                let k = K::load::<V>(k, c);
                 for n in 0..N {
                     acc[n] = V::fma(k, V::load(rows.q[r + n].add(c)), acc[n]);
                 }
@@ -236,7 +229,7 @@ unsafe fn scores_of<K: Element, V: Vector, const N: usize>(
             for n in 0..N {
                 let mut sum = V::sum(acc[n]);
                 for c in whole..dim {
-                    sum += *rows.q[r + n].add(c) * element::<K>(k, c);
+                    sum += *rows.q[r + n].add(c) * K::element(k, c);
                 }
                 weights[r + n][i] = sum;
             }
@@ -252,22 +245,24 @@ unsafe fn scores_of<K: Element, V: Vector, const N: usize>(
 unsafe fn values<V: Vector, const N: usize>(
     rows: &Rows,
     r: usize,
-    v: &Cache,
+    v: &Cache<'_>,
     seen: &Range<usize>,
     dim: usize,
     weights: &[[f32; BLOCK]; MAX_ROWS],
 ) {
-    match v.elems {
-        Elems::F32 => values_of::<F32, V, N>(rows, r, v, seen, dim, weights),
-        Elems::F16 => values_of::<F16, V, N>(rows, r, v, seen, dim, weights),
+    match v.kv {
+        KvSlice::F32(_) => values_of::<F32, V, N>(rows, r, v, seen, dim, weights),
+        KvSlice::F16(_) => values_of::<F16, V, N>(rows, r, v, seen, dim, weights),
+        KvSlice::Q8_0(_) => values_of::<Q8, V, N>(rows, r, v, seen, dim, weights),
+        KvSlice::Q4_0(_) => values_of::<Q4, V, N>(rows, r, v, seen, dim, weights),
     }
 }
 
 #[inline(always)]
-unsafe fn values_of<W: Element, V: Vector, const N: usize>(
+unsafe fn values_of<W: Stored, V: Vector, const N: usize>(
     rows: &Rows,
     r: usize,
-    v: &Cache,
+    v: &Cache<'_>,
     seen: &Range<usize>,
     dim: usize,
     weights: &[[f32; BLOCK]; MAX_ROWS],
@@ -283,7 +278,7 @@ unsafe fn values_of<W: Element, V: Vector, const N: usize>(
                 acc[n] = V::load(rows.acc[r + n].add(c));
             }
             for i in 0..seen.len() {
-                let v = W::load::<V>(first.add(i * v.stride + c * W::BYTES));
+                let v = W::load::<V>(first.add(i * v.stride), c);
                 for n in 0..N {
                     acc[n] = V::fma(v, V::splat(weights[r + n][i]), acc[n]);
                 }
@@ -296,19 +291,9 @@ unsafe fn values_of<W: Element, V: Vector, const N: usize>(
         for c in whole..dim {
             for n in 0..N {
                 for i in 0..seen.len() {
-                    *rows.acc[r + n].add(c) += weights[r + n][i] * element::<W>(first.add(i * v.stride), c);
+                    *rows.acc[r + n].add(c) += weights[r + n][i] * W::element(first.add(i * v.stride), c);
                 }
             }
         }
     }
-}
-
-/// Element `c` of the head at `p`.
-///
-/// # Safety
-/// It is readable.
-#[inline(always)]
-unsafe fn element<E: Element>(p: *const u8, c: usize) -> f32 {
-    // SAFETY: the caller's contract.
-    E::decode(unsafe { std::slice::from_raw_parts(p.add(c * E::BYTES), E::BYTES) })
 }

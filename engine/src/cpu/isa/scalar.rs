@@ -27,6 +27,15 @@ impl Vector for Scalar {
     unsafe fn load_bf16(p: *const u16) -> Self::S {
         from_fn(|i| f32::from_bits(u32::from(p.add(i).read_unaligned()) << 16))
     }
+    unsafe fn f16(h: u16) -> f32 {
+        half::f16::from_bits(h).to_f32()
+    }
+    unsafe fn u8x16(x: u128) -> Self::S {
+        x.to_le_bytes().map(f32::from)
+    }
+    unsafe fn i8x16(x: u128) -> Self::S {
+        x.to_le_bytes().map(|b| f32::from(b as i8))
+    }
     unsafe fn store(s: Self::S, p: *mut f32) {
         p.cast::<[f32; LANES]>().write_unaligned(s);
     }

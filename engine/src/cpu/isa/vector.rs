@@ -25,6 +25,12 @@ pub(crate) trait Vector: Copy + 'static {
     unsafe fn load_f16(p: *const u16) -> Self::S;
     /// 16 bfloat16 from memory.
     unsafe fn load_bf16(p: *const u16) -> Self::S;
+    /// Half to single.
+    unsafe fn f16(h: u16) -> f32;
+    /// 16 unsigned bytes (little end first) to f32.
+    unsafe fn u8x16(x: u128) -> Self::S;
+    /// 16 signed bytes to f32.
+    unsafe fn i8x16(x: u128) -> Self::S;
     /// Stores 16 f32.
     unsafe fn store(s: Self::S, p: *mut f32);
     /// s * k.
@@ -60,8 +66,6 @@ pub(crate) trait Quants: Vector {
     /// Integer accumulator.
     type A: Copy;
 
-    /// Half to single.
-    unsafe fn f16(h: u16) -> f32;
     /// 64 consecutive bytes.
     unsafe fn load64(p: *const u8) -> Self::Q;
     /// Eight words of eight bytes.
@@ -92,10 +96,6 @@ pub(crate) trait Quants: Vector {
     /// q ^ 0x80 per byte.
     unsafe fn flip(q: Self::Q) -> Self::Q;
 
-    /// 16 unsigned bytes (little end first) to f32.
-    unsafe fn u8x16(x: u128) -> Self::S;
-    /// 16 signed bytes to f32.
-    unsafe fn i8x16(x: u128) -> Self::S;
     /// 8 halves, each twice, to f32.
     unsafe fn f16x8(x: u128) -> Self::S;
     /// 8 exponents (E8M0), each twice, to f32: 2^(x - 128), half of what the format says.

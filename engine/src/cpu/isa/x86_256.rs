@@ -100,6 +100,22 @@ impl<D: Dot> Vector for Ymm<D> {
         [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(lo)), _mm256_castsi256_ps(_mm256_slli_epi32::<16>(hi))]
     }
     #[inline(always)]
+    unsafe fn f16(h: u16) -> f32 {
+        _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(h))))
+    }
+    #[inline(always)]
+    unsafe fn u8x16(x: u128) -> Self::S {
+        let x: __m128i = transmute(x);
+        let (lo, hi) = (_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(x)));
+        [_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi)]
+    }
+    #[inline(always)]
+    unsafe fn i8x16(x: u128) -> Self::S {
+        let x: __m128i = transmute(x);
+        let (lo, hi) = (_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(x)));
+        [_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi)]
+    }
+    #[inline(always)]
     unsafe fn store(s: Self::S, p: *mut f32) {
         _mm256_storeu_ps(p, s[0]);
         _mm256_storeu_ps(p.add(8), s[1]);
@@ -144,10 +160,6 @@ impl<D: Dot> Quants for Ymm<D> {
     type K = [__m256i; 2];
     type A = [__m256i; 2];
 
-    #[inline(always)]
-    unsafe fn f16(h: u16) -> f32 {
-        _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(h))))
-    }
     #[inline(always)]
     unsafe fn load64(p: *const u8) -> Self::Q {
         Self::pair32(p, p.add(32))
@@ -219,18 +231,6 @@ impl<D: Dot> Quants for Ymm<D> {
         [_mm256_xor_si256(q[0], m), _mm256_xor_si256(q[1], m)]
     }
 
-    #[inline(always)]
-    unsafe fn u8x16(x: u128) -> Self::S {
-        let x: __m128i = transmute(x);
-        let (lo, hi) = (_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(x)));
-        [_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi)]
-    }
-    #[inline(always)]
-    unsafe fn i8x16(x: u128) -> Self::S {
-        let x: __m128i = transmute(x);
-        let (lo, hi) = (_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(x)));
-        [_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi)]
-    }
     #[inline(always)]
     unsafe fn f16x8(x: u128) -> Self::S {
         twice_each(_mm256_cvtph_ps(transmute::<u128, __m128i>(x)))

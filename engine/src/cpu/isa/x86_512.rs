@@ -43,6 +43,18 @@ impl Vector for Avx512Vnni {
         _mm512_castsi512_ps(_mm512_slli_epi32::<16>(v))
     }
     #[inline(always)]
+    unsafe fn f16(h: u16) -> f32 {
+        _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(h))))
+    }
+    #[inline(always)]
+    unsafe fn u8x16(x: u128) -> Self::S {
+        _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(transmute::<u128, __m128i>(x)))
+    }
+    #[inline(always)]
+    unsafe fn i8x16(x: u128) -> Self::S {
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(transmute::<u128, __m128i>(x)))
+    }
+    #[inline(always)]
     unsafe fn store(s: Self::S, p: *mut f32) {
         _mm512_storeu_ps(p, s);
     }
@@ -85,10 +97,6 @@ impl Quants for Avx512Vnni {
     type K = __m512i;
     type A = __m512i;
 
-    #[inline(always)]
-    unsafe fn f16(h: u16) -> f32 {
-        _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(h))))
-    }
     #[inline(always)]
     unsafe fn load64(p: *const u8) -> Self::Q {
         _mm512_loadu_si512(p.cast())
@@ -149,14 +157,6 @@ impl Quants for Avx512Vnni {
         _mm512_xor_si512(q, _mm512_set1_epi8(-128))
     }
 
-    #[inline(always)]
-    unsafe fn u8x16(x: u128) -> Self::S {
-        _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(transmute::<u128, __m128i>(x)))
-    }
-    #[inline(always)]
-    unsafe fn i8x16(x: u128) -> Self::S {
-        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(transmute::<u128, __m128i>(x)))
-    }
     #[inline(always)]
     unsafe fn f16x8(x: u128) -> Self::S {
         let x: __m128i = transmute(x);
