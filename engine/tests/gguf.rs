@@ -259,7 +259,6 @@ fn what_does_not_chat_is_refused_by_name() {
     };
     let not_chat = |kind| Err(Refusal::NotAChatModel { kind });
     for (writer, name, expected) in [
-        (chat("llama"), "m.gguf", Ok(())),
         (chat("clip"), "mmproj-F16.gguf", not_chat(NotChat::Projector)),
         (chat("llama").meta("general.type", "mmproj"), "m.gguf", not_chat(NotChat::Projector)),
         (chat("llama").meta("general.type", "adapter"), "m.gguf", not_chat(NotChat::Adapter)),

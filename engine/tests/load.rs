@@ -6,8 +6,10 @@ mod tiny;
 use std::path::PathBuf;
 
 use tandem_engine::Flow;
+use tandem_engine::arch;
 use tandem_engine::error::EngineError;
-use tandem_engine::gguf::{TensorType, Writer};
+use tandem_engine::gguf::{ModelFacts, Prefix, Refusal, TensorType, Writer};
+use tandem_engine::kv::{CacheOptions, KvType, KvTypes};
 use tandem_engine::model::{LoadOptions, Model, Preload};
 use tandem_engine::place::{Budget, Device};
 use tandem_engine::session::Session;
@@ -115,6 +117,37 @@ fn unknown_architectures_and_half_described_experts_are_refused_by_name() {
     assert!(matches!(&error, EngineError::ArchitectureUnsupported { architecture } if architecture == "mamba9"));
     let error = spoiled(&[], |writer| writer.meta("llama.expert_count", 8u32));
     assert_eq!(error.to_string(), "key `llama.expert_used_count` is missing");
+}
+
+#[test]
+fn a_header_that_its_family_cannot_use_is_refused_before_a_download() {
+    let refusal = |writer: Writer| {
+        let bytes =
+            writer.meta("tokenizer.ggml.model", "gpt2").meta("tokenizer.ggml.pre", "smollm").to_bytes().unwrap();
+        // only the header is looked at, as it would be over the network
+        let Ok(Prefix::Complete(facts)) = ModelFacts::from_prefix(&bytes, bytes.len() as u64) else {
+            panic!("a header")
+        };
+        facts.refusal()
+    };
+    assert_eq!(refusal(TINY.writer()), Ok(()));
+    let Err(Refusal::Unsound(unsound)) = refusal(TINY.writer_without(&["blk.1.attn_k.weight"])) else { panic!() };
+    assert!(matches!(unsound.error(), EngineError::TensorMissing { .. }), "{unsound}");
+    let Err(Refusal::Unsound(unsound)) = refusal(TINY.writer_without(&["llama.attention.head_count"])) else {
+        panic!()
+    };
+    assert!(unsound.to_string().contains("llama.attention.head_count"), "{unsound}");
+}
+
+#[test]
+fn a_survey_of_the_header_knows_what_a_load_allocates() {
+    let bytes = TINY.writer().to_bytes().unwrap();
+    let Ok(Prefix::Complete(facts)) = ModelFacts::from_prefix(&bytes, bytes.len() as u64) else { panic!("a header") };
+    let survey = arch::survey(&facts).unwrap();
+    let types = KvTypes::both(KvType::F16);
+    // two layers, two heads of eight elements, keys and values
+    assert_eq!(survey.cache_bytes(&CacheOptions { n_positions: 256, n_batch: 5, types }), 2 * 2 * 8 * 2 * 2 * 256);
+    assert!(survey.buffer_bytes(5) > 0);
 }
 
 #[test]

@@ -91,6 +91,7 @@ impl Explain for Refusal {
                     Text::new("choose the model's main file", "选择模型的主文件"),
                 )
             }
+            Self::Unsound(unsound) => unsound.error().explain(),
             Self::UnknownArchitecture { architecture } => unknown_architecture(architecture),
             Self::UnknownTensorType { tensor_type, .. } => Failure::new(
                 ErrorCode::UnknownTensorType,

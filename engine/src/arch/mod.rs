@@ -22,9 +22,12 @@ mod qwen35;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::error::EngineError;
-use crate::kv::CacheShape;
+use crate::gguf::{MappedModel, ModelFacts};
+use crate::kv::{CacheOptions, CacheShape};
+use crate::place::Placement;
 use blocks::{Rope, Sizes, Step};
 pub(crate) use loader::{Loader, Part};
 
@@ -104,6 +107,38 @@ pub(crate) trait Architecture: fmt::Debug + Send + Sync {
 
     /// Activations of some rows to logits: fills `logits`.
     fn head(&self, rows: Range<usize>, step: &mut Step<'_>);
+}
+
+/// What a model will need, known from its header alone.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// What each layer keeps.
+    pub caches: Vec<CacheShape>,
+    sizes: Sizes,
+}
+
+impl Survey {
+    /// Bytes of all caches.
+    pub fn cache_bytes(&self, options: &CacheOptions) -> u64 {
+        self.caches.iter().fold(0, |sum, shape| sum.saturating_add(shape.n_bytes(options)))
+    }
+
+    /// Bytes of the buffers of a step of `n_batch` tokens.
+    pub fn buffer_bytes(&self, n_batch: usize) -> u64 {
+        self.sizes.n_bytes(n_batch)
+    }
+}
+
+/// Goes through a header as a load would: every hyperparameter and every weight that the family wants must be there and fit.
+///
+/// Errors   what a load would say, but for what only the weights themselves can show
+pub fn survey(facts: &ModelFacts) -> Result<Survey, EngineError> {
+    let placement = Placement::all_cpu(facts.n_layers()? as usize);
+    let model = MappedModel::header_only(facts.clone());
+    let context_length = facts.context_length()? as usize;
+    let architecture = load(&Loader::new(Arc::new(model), placement.clone(), context_length))?;
+    let caches = (0..placement.layers.len()).map(|layer| architecture.cache_shape(layer)).collect();
+    Ok(Survey { caches, sizes: architecture.sizes() })
 }
 
 /// Builds the family that a file names.

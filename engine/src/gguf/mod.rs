@@ -17,7 +17,7 @@ pub use error::{Found, GgufError, ShapeFault};
 pub use facts::{FileFacts, ModelFacts, Prefix, TensorFacts};
 pub use label::quant_label_from_name;
 pub use mapped::{MappedModel, Piece};
-pub use refusal::{NotChat, Refusal};
+pub use refusal::{NotChat, Refusal, Unsound};
 pub use shards::ShardName;
 pub use tensor_type::{TENSOR_TYPES, TensorType, TypeRow};
 pub use value::{Array, Metadata, Value, ValueType};

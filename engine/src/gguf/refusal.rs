@@ -1,7 +1,10 @@
 //! Whether a model can chat here: decided from its header, before a download where possible, and refused by name.
 
+use std::sync::Arc;
+
 use super::TensorType;
 use super::facts::ModelFacts;
+use crate::error::EngineError;
 use crate::{arch, quant, token};
 
 /// Why the engine does not run a model.
@@ -41,7 +44,30 @@ pub enum Refusal {
         /// `tokenizer.ggml.pre`.
         pre: Option<String>,
     },
+    /// An architecture that the engine has, but a header that it cannot use.
+    #[error(transparent)]
+    Unsound(#[from] Unsound),
 }
+
+/// What a load of the file would fail with.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Unsound(Arc<EngineError>);
+
+impl Unsound {
+    /// The error.
+    pub fn error(&self) -> &EngineError {
+        &self.0
+    }
+}
+
+impl PartialEq for Unsound {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for Unsound {}
 
 /// A GGUF file that is no chat model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,7 +113,10 @@ impl ModelFacts {
         if !token::supports(model, pre) {
             return Err(Refusal::UnknownTokenizer { model: model.to_owned(), pre: pre.map(str::to_owned) });
         }
-        Ok(())
+        match arch::survey(self) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Unsound(Arc::new(error)).into()),
+        }
     }
 
     fn not_chat(&self, architecture: &str) -> Option<NotChat> {
