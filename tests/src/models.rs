@@ -12,7 +12,7 @@ pub fn smollm2() -> PathBuf {
     model(SMOLLM2, "TANDEM_SMOLLM2")
 }
 
-/// Gemma 3 270M as Q4_K_M, an architecture that is refused by name: from `TANDEM_GEMMA`, else as `smollm2`.
+/// Gemma 3 270M (the base model, not tuned to chat) as Q4_K_M: from `TANDEM_GEMMA`, else as `smollm2`.
 pub fn gemma() -> PathBuf {
     model(GEMMA, "TANDEM_GEMMA")
 }

@@ -351,9 +351,9 @@ mod tests {
                 "`b`: a GGUF file for big-endian machines",
             ),
             (
-                Refusal::UnknownArchitecture { architecture: "gemma3".into() }.explain(),
+                Refusal::UnknownArchitecture { architecture: "falcon".into() }.explain(),
                 ErrorCode::UnknownArchitecture,
-                "models of the `gemma3` family do not run here yet",
+                "models of the `falcon` family do not run here yet",
             ),
             (
                 Refusal::NotAChatModel { kind: NotChat::Projector }.explain(),

@@ -38,14 +38,26 @@ impl Fixture {
     }
 }
 
+/// A model whose header is whole.
 fn llama() -> Writer {
-    Writer::new("llama")
+    let square = [32, 32];
+    let writer = Writer::new("llama")
         .meta("general.name", "Tiny")
         .meta("llama.block_count", 1_u32)
         .meta("llama.context_length", 256_u32)
+        .meta("llama.embedding_length", 32_u32)
+        .meta("llama.feed_forward_length", 32_u32)
+        .meta("llama.attention.head_count", 2_u32)
+        .meta("llama.attention.layer_norm_rms_epsilon", 1e-5_f32)
         .meta("tokenizer.ggml.model", "gpt2")
         .meta("tokenizer.ggml.pre", "smollm")
-        .tensor_absent("blk.0.attn_q.weight", &[32, 64], TensorType::Q8_0)
+        .tensor_absent("token_embd.weight", &square, TensorType::Q8_0)
+        .tensor_absent("output_norm.weight", &[32], TensorType::F32)
+        .tensor_absent("blk.0.attn_norm.weight", &[32], TensorType::F32)
+        .tensor_absent("blk.0.ffn_norm.weight", &[32], TensorType::F32);
+    ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"].iter().fold(writer, |writer, name| {
+        writer.tensor_absent(&format!("blk.0.{name}.weight"), &square, TensorType::Q8_0)
+    })
 }
 
 fn file(sha256: Option<&str>) -> RepoFile {
