@@ -187,6 +187,12 @@ fn missing_tensors_and_those_of_another_shape_are_named() {
 }
 
 #[test]
+fn heads_are_as_large_in_all_layers() {
+    let error = Parts::of("lfm2").with("attention.head_count", Some(list(&[4, 4, 4, 8]))).error();
+    assert!(matches!(&error, EngineError::TensorShape { tensor, .. } if tensor == "blk.3.attn_q.weight"), "{error}");
+}
+
+#[test]
 fn weights_that_are_no_numbers_are_named() {
     for (file, name) in [("qwen35", "blk.0.ssm_conv1d.weight"), ("nemotron_h", "blk.0.ssm_a")] {
         let mut parts = Parts::of(file);

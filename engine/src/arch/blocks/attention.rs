@@ -126,13 +126,16 @@ impl AttentionOptions {
             let expected = format!("a divisor of the {n_heads} query heads");
             return Err(loader.invalid("attention.head_count_kv", expected, n_kv_heads));
         }
+        // Heads are as large in all layers, since the model's ropes turn them all.
+        let counts = loader.facts().arch_u32_per_layer("attention.head_count")?.unwrap_or_default();
+        let n_first_heads = counts.into_iter().find(|&n| n > 0).map_or(n_heads, |n| n as usize);
         let has_head_dim = loader.facts().metadata.contains(&loader.facts().arch_key("attention.key_length")?);
-        if !has_head_dim && !n_embd.is_multiple_of(n_heads) {
+        if !has_head_dim && !n_embd.is_multiple_of(n_first_heads) {
             let expected = format!("a divisor of the embedding length {n_embd}");
-            return Err(loader.invalid("attention.head_count", expected, n_heads));
+            return Err(loader.invalid("attention.head_count", expected, n_first_heads));
         }
-        let head_dim = loader.count_or("attention.key_length", n_embd / n_heads)?;
-        let value_dim = loader.count_or("attention.value_length", n_embd / n_heads)?;
+        let head_dim = loader.count_or("attention.key_length", n_embd / n_first_heads)?;
+        let value_dim = loader.count_or("attention.value_length", n_embd / n_first_heads)?;
         if value_dim != head_dim {
             return Err(loader.invalid("attention.value_length", head_dim, value_dim));
         }
