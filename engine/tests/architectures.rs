@@ -83,6 +83,8 @@ const VARIANTS: &[(&str, Tolerances)] = &[
     ("glm4moe-nextn", ROUNDING),
     ("phi3-short", ROUNDING),
     ("olmo2-plain", ROUNDING),
+    ("qwen35-heads", RECURRENT),
+    ("lfm2-window", ROUNDING),
     ("granitehybrid-rope", ROUNDING),
     ("nemotron_h_moe-latent", ROUNDING),
 ];

@@ -340,6 +340,55 @@ def olmo2_plain():
     return m
 
 
+def qwen35_heads():
+    """Three heads of values per key, their size no multiple of a vector, a short kernel, attention in every other layer."""
+    k_heads, v_heads, state, kernel, head_dim = 2, 6, 24, 3, 16
+    m = Model("qwen35", "qwen35-heads", kv=1, head_dim=head_dim, layers=4)
+    channels, inner = (2 * k_heads + v_heads) * state, v_heads * state
+    m.set(**{"attention.key_length": head_dim, "attention.value_length": head_dim, "full_attention_interval": 2})
+    m.set(**{"rope.dimension_count": 12, "rope.dimension_sections": [2, 2, 2, 0]})
+    m.set(**{"ssm.conv_kernel": kernel, "ssm.inner_size": inner, "ssm.state_size": state})
+    m.set(**{"ssm.time_step_rank": v_heads, "ssm.group_count": k_heads})
+    m.ends(tied=True)
+    for i in m.layers:
+        block = f"blk.{i}."
+        m.norms(i, "attn_norm", "post_attention_norm")
+        m.dense(i)
+        if i % 2 == 1:
+            m.attention(i, head_norm=True)
+            m.weight(f"{block}attn_q.weight", 2 * m.heads * head_dim, m.n)
+            continue
+        m.weight(f"{block}attn_qkv.weight", channels, m.n)
+        m.weight(f"{block}attn_gate.weight", inner, m.n)
+        m.weight(f"{block}ssm_conv1d.weight", channels, kernel, spread=0.5)
+        m.bias(f"{block}ssm_dt.bias", v_heads)
+        m.tensors[f"{block}ssm_a"] = -np.exp(m.rng.standard_normal(v_heads) * 0.5).astype(np.float32)
+        m.weight(f"{block}ssm_beta.weight", v_heads, m.n)
+        m.weight(f"{block}ssm_alpha.weight", v_heads, m.n)
+        m.norm(f"{block}ssm_norm.weight", state)
+        m.weight(f"{block}ssm_out.weight", m.n, inner)
+    return m
+
+
+def lfm2_window():
+    """A long kernel, attention that sees a window and turns half of each head."""
+    m = Model("lfm2", "lfm2-window", layers=3)
+    m.set(**{"attention.head_count_kv": [0, 2, 0], "attention.sliding_window": 33, "rope.dimension_count": 4})
+    m.set(**{"shortconv.l_cache": 4})
+    m.ends(tied=True)
+    m.tensors["token_embd_norm.weight"] = m.tensors.pop("output_norm.weight")
+    for i in m.layers:
+        m.norms(i, "attn_norm", "ffn_norm")
+        m.dense(i)
+        if i == 1:
+            m.attention(i, head_norm=True)
+            continue
+        m.weight(f"blk.{i}.shortconv.conv.weight", m.n, 4)
+        m.weight(f"blk.{i}.shortconv.in_proj.weight", 3 * m.n, m.n)
+        m.weight(f"blk.{i}.shortconv.out_proj.weight", m.n, m.n)
+    return m
+
+
 def granitehybrid_rope():
     """Attention that knows positions beside the state, several groups of it, no shared expert."""
     m = Model("granitehybrid", "granitehybrid-rope", layers=3)
@@ -381,7 +430,8 @@ def nemotron_h_moe_latent():
 
 MODELS = [
     llama_biases, llama_linear, llama_old_experts, mistral3_experts, qwen2_fused, qwen3_tied, gemma3_small,
-    gemma3n_shared, deepseek2_lite, deepseek2_groups, glm4moe_nextn, phi3_short, olmo2_plain, granitehybrid_rope, nemotron_h_moe_latent,
+    gemma3n_shared, deepseek2_lite, deepseek2_groups, glm4moe_nextn, phi3_short, olmo2_plain, qwen35_heads, lfm2_window,
+    granitehybrid_rope, nemotron_h_moe_latent,
 ]  # fmt: skip
 
 
