@@ -10,6 +10,7 @@ use super::activations::Span;
 use super::isa::{LANES, Quants, per_isa};
 use super::matmul::{COLUMN_BLOCK, Job, PREFETCH, STREAMS, far_rows};
 use crate::quant::{Codec, SPAN};
+use std::hint::black_box;
 
 /// Columns per unpack for many columns.
 const COLUMNS: usize = 4;
@@ -60,7 +61,7 @@ fn dot(w: &[f32], x: &Span) -> f32 {
 /// One column: four rows at once, a quarter of the job apart, so that memory sees four streams.
 #[inline(always)]
 unsafe fn one_column<C: Codec, V: Quants>(job: &Job<'_>) {
-    let row = Row::new::<C>(job.n_cols);
+    let row = Row { n_pieces: job.n_cols / 32 };
     let x = [job.spans.as_ptr()];
     for rows in far_rows(job.n_rows) {
         let mut w = [job.w.as_ptr(); STREAMS];
@@ -78,7 +79,7 @@ unsafe fn one_column<C: Codec, V: Quants>(job: &Job<'_>) {
 /// Columns behind the last are the last one again.
 #[inline(always)]
 unsafe fn many_columns<C: Codec, V: Quants>(job: &Job<'_>) {
-    let row = Row::new::<C>(job.n_cols);
+    let row = Row { n_pieces: job.n_cols / 32 };
     let mut first = 0;
     while first < job.n_tokens {
         let end = (first + COLUMN_BLOCK).min(job.n_tokens);
@@ -105,17 +106,12 @@ unsafe fn many_columns<C: Codec, V: Quants>(job: &Job<'_>) {
 /// How a row is cut.
 #[derive(Clone, Copy)]
 struct Row {
-    /// Whole spans of 256 weights.
-    n_spans: usize,
-    /// Pieces of 32 weights behind them.
-    n_tail: usize,
+    /// Pieces of 32 weights; the last span may have fewer than eight.
+    n_pieces: usize,
 }
 
-impl Row {
-    fn new<C: Codec>(n_cols: usize) -> Row {
-        Row { n_spans: n_cols / SPAN, n_tail: n_cols % SPAN / 32 }
-    }
-}
+/// Pieces per span.
+const PIECES: usize = 8;
 
 /// y[r][n] = sum_k W[r, k] x[n, k], for R rows and N columns at once.
 ///
@@ -130,9 +126,14 @@ unsafe fn tile<C: Codec, V: Quants, const R: usize, const N: usize>(
     prefetch: usize,
 ) -> [[f32; N]; R] {
     let mut acc = [[V::zero(); N]; R];
-    for b in 0..row.n_spans {
-        for r in 0..R {
-            let p = w[r].add(b * C::SPAN_BYTES);
+    // the compiler must not unroll rows: four copies of a span are no faster, and were most of what compiling costs
+    let n_rows = if R == 1 { 1 } else { black_box(R) };
+    for b in 0..row.n_pieces.div_ceil(PIECES) {
+        let n = if C::BLOCK == SPAN { PIECES } else { PIECES.min(row.n_pieces - PIECES * b) };
+        for r in 0..n_rows {
+            let p = w.get_unchecked(r).add(b * C::SPAN_BYTES);
+            // in registers until the span is done
+            let mut sums = *acc.get_unchecked(r);
             if prefetch > 0 {
                 let mut line = 0;
                 while line < C::SPAN_BYTES {
@@ -141,23 +142,14 @@ unsafe fn tile<C: Codec, V: Quants, const R: usize, const N: usize>(
                 }
             }
             if V::INT_FORM && C::INT && !(C::SIGNED && V::FLIPS) {
-                int_span::<C, V, N>(&mut acc[r], p, x, b);
+                int_span::<C, V, N>(&mut sums, p, x, b);
+            } else if N > 1 && n == PIECES {
+                // whole spans have no branches in them, which pays where the work is in the columns
+                float_span::<C, V, N>(&mut sums, p, PIECES, x, b);
             } else {
-                float_span::<C, V, N>(&mut acc[r], p, x, b);
+                float_span::<C, V, N>(&mut sums, p, n, x, b);
             }
-        }
-    }
-    if C::BLOCK < SPAN && row.n_tail > 0 {
-        for r in 0..R {
-            let p = w[r].add(row.n_spans * C::SPAN_BYTES);
-            if prefetch > 0 {
-                let mut line = 0;
-                while line < row.n_tail * 32 / C::BLOCK * C::BYTES {
-                    V::prefetch(p.wrapping_add(prefetch + line));
-                    line += 64;
-                }
-            }
-            tail::<C, V, N>(&mut acc[r], p, x, row);
+            *acc.get_unchecked_mut(r) = sums;
         }
     }
     // plain loops: `array::map` is not inlined into a `target_feature` function and passes vectors through memory
@@ -170,44 +162,21 @@ unsafe fn tile<C: Codec, V: Quants, const R: usize, const N: usize>(
     y
 }
 
-/// 256 weights, float form.
+/// n pieces of 32 weights, float form, 64 weights at a time.
 #[inline(always)]
 unsafe fn float_span<C: Codec, V: Quants, const N: usize>(
     acc: &mut [V::S; N],
     p: *const u8,
+    n: usize,
     x: [*const Span; N],
     b: usize,
 ) {
-    let (s, m) = C::scales::<V>(p);
+    let (s, m) = C::scales::<V>(p, n);
     let s = weigh::<C, V, N>(acc, s, m, x, b);
-    float_chunk::<C, V, N, 0>(acc, C::quants::<V, 0>(p), x, b, &s);
-    float_chunk::<C, V, N, 1>(acc, C::quants::<V, 1>(p), x, b, &s);
-    float_chunk::<C, V, N, 2>(acc, C::quants::<V, 2>(p), x, b, &s);
-    float_chunk::<C, V, N, 3>(acc, C::quants::<V, 3>(p), x, b, &s);
-}
-
-/// The blocks behind the last whole span, 64 weights at a time; a last single block of 32 is read twice, against zeros.
-#[inline(always)]
-unsafe fn tail<C: Codec, V: Quants, const N: usize>(acc: &mut [V::S; N], p: *const u8, x: [*const Span; N], row: Row) {
-    let (b, n) = (row.n_spans, row.n_tail);
-    let (s, m) = C::tail_scales::<V>(p, n);
-    let s = weigh::<C, V, N>(acc, s, m, x, b);
-    float_chunk::<C, V, N, 0>(acc, tail_quants::<C, V, 0>(p, n), x, b, &s);
-    if n > 2 {
-        float_chunk::<C, V, N, 1>(acc, tail_quants::<C, V, 1>(p, n), x, b, &s);
-    }
-    if n > 4 {
-        float_chunk::<C, V, N, 2>(acc, tail_quants::<C, V, 2>(p, n), x, b, &s);
-    }
-    if n > 6 {
-        float_chunk::<C, V, N, 3>(acc, tail_quants::<C, V, 3>(p, n), x, b, &s);
-    }
-}
-
-/// Chunk J of a tail of n > 2J pieces.
-#[inline(always)]
-unsafe fn tail_quants<C: Codec, V: Quants, const J: usize>(p: *const u8, n: usize) -> V::Q {
-    if n == 2 * J + 1 { C::tail_quants::<V>(p.add(2 * J * C::BYTES)) } else { C::quants::<V, J>(p) }
+    float_chunk::<C, V, N, 0>(acc, p, n, x, b, &s);
+    float_chunk::<C, V, N, 1>(acc, p, n, x, b, &s);
+    float_chunk::<C, V, N, 2>(acc, p, n, x, b, &s);
+    float_chunk::<C, V, N, 3>(acc, p, n, x, b, &s);
 }
 
 /// Takes mins and biases off and returns the scales of weights times those of activations.
@@ -239,11 +208,16 @@ unsafe fn weigh<C: Codec, V: Quants, const N: usize>(
 #[inline(always)]
 unsafe fn float_chunk<C: Codec, V: Quants, const N: usize, const J: usize>(
     acc: &mut [V::S; N],
-    q: V::Q,
+    p: *const u8,
+    n: usize,
     x: [*const Span; N],
     b: usize,
     s: &[V::S; N],
 ) {
+    if n <= 2 * J {
+        return;
+    }
+    let q = C::quants::<V, J>(p, n);
     let q = if V::FLIPS && C::SIGNED { V::flip(q) } else { q };
     for n in 0..N {
         let a = (*x[n].add(b)).q.as_ptr().add(64 * J);
@@ -293,7 +267,7 @@ unsafe fn int_chunk<C: Codec, V: Quants, const N: usize, const J: usize>(
     b: usize,
     k: &[V::K; N],
 ) {
-    let q = C::quants::<V, J>(p);
+    let q = C::quants::<V, J>(p, PIECES);
     for n in 0..N {
         let a = (*x[n].add(b)).q.as_ptr().add(64 * J);
         i[n] = if C::SIGNED { V::idot_i8::<J>(i[n], q, a, k[n]) } else { V::idot::<J>(i[n], q, a, k[n]) };

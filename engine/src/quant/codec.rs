@@ -41,33 +41,24 @@ pub(crate) trait Codec: 'static {
     fn decode(block: &[u8], out: &mut [f32]);
 
     /// Scale of each group of 16 in the 256 weights at `p`, and what is taken off each weight of the group.
+    ///
+    /// Of smaller blocks, only those of the first n <= 8 pieces of 32 weights are there; scales behind them are tiny.
     #[inline(always)]
-    unsafe fn scales<V: Quants>(p: *const u8) -> (V::S, V::S) {
+    unsafe fn scales<V: Quants>(p: *const u8, _n: usize) -> (V::S, V::S) {
         let (s, m, d, dmin) = Self::int_scales::<V>(p);
         let s = if Self::INT_SIGNED { V::i8x16(s) } else { V::u8x16(s) };
         (V::scale(s, d), if Self::MINS { V::scale(V::u8x16(m), dmin) } else { V::zero() })
     }
 
-    /// Weights 64C..64C+64 of the 256 at `p`.
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q;
+    /// Weights 64C..64C+64 of the 256 at `p`. Of smaller blocks, n > 2C pieces are there; where the chunk's second piece
+    /// is not, it may be anything.
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, n: usize) -> V::Q;
 
     /// Integer scale and min per group of 16 (bytes; scales signed if `INT_SIGNED`), d, dmin. Where `INT` this is
     /// all there is to say, and `scales` follows.
     #[inline(always)]
     unsafe fn int_scales<V: Quants>(_p: *const u8) -> (u128, u128, f32, f32) {
         (0, 0, 0.0, 0.0)
-    }
-
-    /// As `scales`, for `n` < 8 pieces of 32 weights at `p`; zero behind them. Never called for blocks of 256.
-    #[inline(always)]
-    unsafe fn tail_scales<V: Quants>(_p: *const u8, _n: usize) -> (V::S, V::S) {
-        (V::zero(), V::zero())
-    }
-
-    /// The one block of 32 at `p`, twice. Never called for larger blocks.
-    #[inline(always)]
-    unsafe fn tail_quants<V: Quants>(p: *const u8) -> V::Q {
-        Self::quants::<V, 0>(p)
     }
 }
 
@@ -104,25 +95,15 @@ impl<B: Block32> Codec for B {
     }
 
     #[inline(always)]
-    unsafe fn scales<V: Quants>(p: *const u8) -> (V::S, V::S) {
-        let m = if B::ADDS { V::scale(V::f16x8(halves(p.add(2), B::BYTES, 8)), -1.0) } else { V::zero() };
-        (V::f16x8(halves(p, B::BYTES, 8)), m)
+    unsafe fn scales<V: Quants>(p: *const u8, n: usize) -> (V::S, V::S) {
+        let m = if B::ADDS { V::scale(V::f16x8(fields::<2, 8>(p.add(2), B::BYTES, n)), -1.0) } else { V::zero() };
+        (V::f16x8(fields::<2, 8>(p, B::BYTES, n)), m)
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
-        B::pair::<V>(p.add(2 * C * B::BYTES), p.add((2 * C + 1) * B::BYTES))
-    }
-
-    #[inline(always)]
-    unsafe fn tail_scales<V: Quants>(p: *const u8, n_blocks: usize) -> (V::S, V::S) {
-        let m = if B::ADDS { V::scale(V::f16x8(halves(p.add(2), B::BYTES, n_blocks)), -1.0) } else { V::zero() };
-        (V::f16x8(halves(p, B::BYTES, n_blocks)), m)
-    }
-
-    #[inline(always)]
-    unsafe fn tail_quants<V: Quants>(p: *const u8) -> V::Q {
-        B::pair::<V>(p, p)
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, n: usize) -> V::Q {
+        let [a, b] = pair_of_blocks::<C>(p, B::BYTES, n);
+        B::pair::<V>(a, b)
     }
 }
 
@@ -215,11 +196,35 @@ pub(super) unsafe fn read128(p: *const u8) -> u128 {
     p.cast::<u128>().read_unaligned()
 }
 
-/// The first halves of `n` <= 8 blocks that lie `stride` bytes apart; zero behind them.
+/// Blocks 2C and 2C + 1 of n > 2C; the first again where the second is not there.
 #[inline(always)]
-unsafe fn halves(p: *const u8, stride: usize, n: usize) -> u128 {
-    let at = |i: usize| if i < n { u64::from(read16(p.add(i * stride))) << (16 * (i % 4)) } else { 0 };
-    let lo = at(0) | at(1) | at(2) | at(3);
-    let hi = if n > 4 { at(4) | at(5) | at(6) | at(7) } else { 0 };
-    u128::from(lo) | u128::from(hi) << 64
+pub(super) unsafe fn pair_of_blocks<const C: usize>(p: *const u8, bytes: usize, n: usize) -> [*const u8; 2] {
+    let second = if n > 2 * C + 1 { 2 * C + 1 } else { 2 * C };
+    [p.add(2 * C * bytes), p.add(second * bytes)]
+}
+
+/// The first `WIDTH` bytes (1, 2 or 4) of n blocks that lie `stride` bytes apart; zero behind them. A span has `FULL` blocks.
+#[inline(always)]
+pub(super) unsafe fn fields<const WIDTH: usize, const FULL: usize>(p: *const u8, stride: usize, n: usize) -> u128 {
+    let field = |i: usize| {
+        let at = p.add(i * stride);
+        let bits = match WIDTH {
+            1 => u32::from(*at),
+            2 => u32::from(read16(at)),
+            _ => read32(at),
+        };
+        u128::from(bits) << (8 * WIDTH * i)
+    };
+    let mut all = 0;
+    if n == FULL {
+        // of a known length, so that it becomes loads and shifts
+        for i in 0..FULL {
+            all |= field(i);
+        }
+    } else {
+        for i in 0..n {
+            all |= field(i);
+        }
+    }
+    all
 }

@@ -43,7 +43,7 @@ impl Codec for Iq4Xs {
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, _: usize) -> V::Q {
         // SAFETY: a block is 136 bytes; the ISA is the caller's.
         unsafe { V::lut(V::and(V::spread16(p.add(8 + 32 * C), p.add(24 + 32 * C)), 15), &LEVELS) }
     }

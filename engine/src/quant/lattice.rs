@@ -82,7 +82,7 @@ impl<L: Lattice> Codec for Points<L> {
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, _: usize) -> V::Q {
         // SAFETY: a whole block; the ISA is the caller's.
         unsafe {
             let w = |i: usize| L::word(p, 8 * C + i);

@@ -6,7 +6,7 @@
 //! w[j] = 2^(e - 128) * (LEVELS[q] - 16)
 //! ```
 use super::Format;
-use super::codec::{Codec, widest};
+use super::codec::{Codec, fields, pair_of_blocks, widest};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
@@ -36,33 +36,18 @@ impl Codec for Mxfp4 {
     }
 
     #[inline(always)]
-    unsafe fn scales<V: Quants>(p: *const u8) -> (V::S, V::S) {
-        // SAFETY: eight blocks of 17 bytes; the ISA is the caller's.
-        unsafe { Self::tail_scales::<V>(p, 8) }
+    unsafe fn scales<V: Quants>(p: *const u8, n: usize) -> (V::S, V::S) {
+        // SAFETY: `n` blocks of 17 bytes; the ISA is the caller's.
+        unsafe { (V::e8m0x8(fields::<1, 8>(p, 17, n) as u64), V::zero()) }
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
-        // SAFETY: two blocks of 17 bytes; the ISA is the caller's.
-        unsafe { V::lut(V::and(V::spread16(p.add(34 * C + 1), p.add(34 * C + 18)), 15), &LEVELS) }
-    }
-
-    #[inline(always)]
-    unsafe fn tail_scales<V: Quants>(p: *const u8, n: usize) -> (V::S, V::S) {
-        // an exponent of 0 behind the last block is a tiny scale, and meets activations that are 0
-        let mut e = 0;
-        for i in 0..8 {
-            // SAFETY: `n` blocks of 17 bytes.
-            e |= if i < n { u64::from(unsafe { *p.add(17 * i) }) << (8 * i) } else { 0 };
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, n: usize) -> V::Q {
+        // SAFETY: `n` blocks of 17 bytes; the ISA is the caller's.
+        unsafe {
+            let [a, b] = pair_of_blocks::<C>(p, 17, n);
+            V::lut(V::and(V::spread16(a.add(1), b.add(1)), 15), &LEVELS)
         }
-        // SAFETY: the ISA is the caller's.
-        unsafe { (V::e8m0x8(e), V::zero()) }
-    }
-
-    #[inline(always)]
-    unsafe fn tail_quants<V: Quants>(p: *const u8) -> V::Q {
-        // SAFETY: a block is 17 bytes; the ISA is the caller's.
-        unsafe { V::lut(V::and(V::spread16(p.add(1), p.add(1)), 15), &LEVELS) }
     }
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //! Files have one more factor per tensor beside it, `<name>.scale`, which is not part of the block.
 use super::Format;
-use super::codec::{Codec, read32};
+use super::codec::{Codec, fields};
 use super::mxfp4::{LEVELS, LEVELS_BIAS, level};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
@@ -35,26 +35,15 @@ impl Codec for Nvfp4 {
     }
 
     #[inline(always)]
-    unsafe fn scales<V: Quants>(p: *const u8) -> (V::S, V::S) {
-        // SAFETY: four blocks of 36 bytes; the ISA is the caller's.
-        unsafe { Self::tail_scales::<V>(p, 8) }
+    unsafe fn scales<V: Quants>(p: *const u8, n: usize) -> (V::S, V::S) {
+        // SAFETY: `n` pieces are n / 2 blocks of 36 bytes; the ISA is the caller's.
+        unsafe { (V::scale(V::ue4m3x16(fields::<4, 4>(p, 36, n / 2)), 0.5), V::zero()) }
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, _: usize) -> V::Q {
         // SAFETY: a block is 36 bytes; the ISA is the caller's.
         unsafe { V::lut(V::and(V::spread8(p.add(36 * C + 4)), 15), &LEVELS) }
-    }
-
-    #[inline(always)]
-    unsafe fn tail_scales<V: Quants>(p: *const u8, n: usize) -> (V::S, V::S) {
-        let mut s = 0;
-        for i in 0..4 {
-            // SAFETY: `n` pieces are n / 2 blocks of 36 bytes.
-            s |= if 2 * i < n { u128::from(unsafe { read32(p.add(36 * i)) }) << (32 * i) } else { 0 };
-        }
-        // SAFETY: the ISA is the caller's.
-        unsafe { (V::scale(V::ue4m3x16(s), 0.5), V::zero()) }
     }
 }
 

@@ -44,7 +44,7 @@ impl Codec for Q2K {
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, _: usize) -> V::Q {
         // SAFETY: a block is 84 bytes; the ISA is the caller's.
         unsafe {
             let q = p.add(16 + 32 * (C / 2));

@@ -51,7 +51,7 @@ impl Codec for Q3K {
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, _: usize) -> V::Q {
         // SAFETY: a block is 110 bytes; the ISA is the caller's.
         unsafe {
             let q = p.add(32 + 32 * (C / 2));

@@ -45,7 +45,7 @@ impl Codec for Q4K {
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, _: usize) -> V::Q {
         // SAFETY: a block is 144 bytes; the ISA is the caller's.
         unsafe { V::and(V::spread32::<0, 4>(p.add(16 + 32 * C)), 15) }
     }

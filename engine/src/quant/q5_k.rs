@@ -43,7 +43,7 @@ impl Codec for Q5K {
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, _: usize) -> V::Q {
         // SAFETY: a block is 176 bytes; the ISA is the caller's.
         unsafe {
             let low = V::and(V::spread32::<0, 4>(p.add(48 + 32 * C)), 15);

@@ -43,7 +43,7 @@ impl Codec for Q6K {
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, _: usize) -> V::Q {
         // SAFETY: a block is 210 bytes; the ISA is the caller's.
         unsafe {
             let low = V::load64(p.add(64 * (C / 2)));

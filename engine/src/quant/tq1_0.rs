@@ -46,7 +46,7 @@ impl Codec for Tq1 {
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, _: usize) -> V::Q {
         let mut q = [0; 64];
         for part in 0..4 {
             let out = &mut q[16 * part..16 * part + 16];

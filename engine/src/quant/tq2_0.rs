@@ -37,7 +37,7 @@ impl Codec for Tq2 {
     }
 
     #[inline(always)]
-    unsafe fn quants<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+    unsafe fn quants<V: Quants, const C: usize>(p: *const u8, _: usize) -> V::Q {
         // SAFETY: a block is 66 bytes; the ISA is the caller's.
         unsafe {
             let q = p.add(32 * (C / 2));
