@@ -93,7 +93,7 @@ fn a_file_is_taken_in_where_it_lies_and_shown_once() {
     let path = fixture.write("elsewhere/张/tiny-Q8_0.gguf", &llama());
     let library = fixture.open();
     let model = library.add(&path).unwrap();
-    assert_eq!((model.name.as_str(), model.quant.as_str(), model.n_params), ("tiny", "Q8_0", 32 * 64));
+    assert_eq!((model.name.as_str(), model.quant.as_str(), model.n_params), ("tiny", "Q8_0", 8 * 32 * 32 + 3 * 32));
     assert_eq!((model.context_length, model.integrity), (256, Integrity::Unverified));
     assert_eq!(library.add(&path.parent().unwrap().join("../张/tiny-Q8_0.gguf")).unwrap().id, model.id);
     #[cfg(unix)]
