@@ -55,9 +55,9 @@ fn llama() -> Writer {
         .tensor_absent("output_norm.weight", &[32], TensorType::F32)
         .tensor_absent("blk.0.attn_norm.weight", &[32], TensorType::F32)
         .tensor_absent("blk.0.ffn_norm.weight", &[32], TensorType::F32);
-    ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"].iter().fold(writer, |writer, name| {
-        writer.tensor_absent(&format!("blk.0.{name}.weight"), &square, TensorType::Q8_0)
-    })
+    ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
+        .iter()
+        .fold(writer, |writer, name| writer.tensor_absent(&format!("blk.0.{name}.weight"), &square, TensorType::Q8_0))
 }
 
 fn file(sha256: Option<&str>) -> RepoFile {

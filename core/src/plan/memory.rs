@@ -11,8 +11,6 @@ use crate::wire::{Hardware, Wishes};
 const HOST_BASE_BYTES: u64 = 64 << 20;
 /// A context that somebody did not choose is a multiple of this.
 const CONTEXT_STEP: u32 = 256;
-/// Bytes of an f32.
-const F32_BYTES: u64 = 4;
 
 /// Main memory of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,11 +125,9 @@ impl Memory {
     }
 }
 
-/// Buffers of the forward pass on the processor: a chunk's activations, one row of logits.
+/// Buffers of the forward pass on the processor, as the engine allocates them, and what it takes for any model.
 fn buffers(sizes: &Sizes, n_batch: u32) -> u64 {
-    let activations = sizes.values_per_token.saturating_mul(u64::from(n_batch));
-    let values = activations.saturating_add(sizes.n_vocab);
-    values.saturating_mul(F32_BYTES).saturating_add(HOST_BASE_BYTES)
+    sizes.survey.buffer_bytes(n_batch as usize).saturating_add(HOST_BASE_BYTES)
 }
 
 #[cfg(test)]

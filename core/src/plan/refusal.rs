@@ -1,4 +1,5 @@
 //! Why there is no plan, or one that must not be loaded.
+use tandem_engine::error::EngineError;
 use tandem_engine::gguf::GgufError;
 
 use super::words::size;
@@ -11,6 +12,9 @@ pub enum PlanRefusal {
     /// The header lacks what a plan needs.
     #[error(transparent)]
     Header(#[from] GgufError),
+    /// The engine cannot use the header.
+    #[error(transparent)]
+    Unsound(#[from] EngineError),
     /// The file holds no weights.
     #[error("the file holds no weights")]
     NoWeights,
@@ -56,6 +60,7 @@ impl Explain for PlanRefusal {
         };
         match self {
             Self::Header(error) => error.explain(),
+            Self::Unsound(error) => error.explain(),
             Self::NoWeights => Failure::new(
                 ErrorCode::NotAChatModel,
                 Text::new("the file holds no weights", "该文件不含模型权重"),

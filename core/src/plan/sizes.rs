@@ -1,4 +1,5 @@
 //! What a model weighs, part by part, added up from its tensor table.
+use tandem_engine::arch::{self, Survey};
 use tandem_engine::gguf::{ModelFacts, TensorFacts};
 
 use super::kv::LayerKv;
@@ -8,6 +9,8 @@ use super::refusal::PlanRefusal;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sizes {
     pub(super) layers: Vec<Layer>,
+    /// What the engine says it will allocate.
+    pub(super) survey: Survey,
     /// Token embeddings: one row is read per token.
     pub(super) embeddings_bytes: u64,
     /// Output head and what else lies outside the layers; without a head of its own, the embeddings serve.
@@ -55,8 +58,9 @@ impl Sizes {
         sizes.n_vocab = embeddings.first().copied().unwrap_or(0);
         let n_embd = embeddings.last().copied().unwrap_or(0);
         sizes.values_per_token = n_embd.saturating_mul(8).saturating_add(widest(facts, sizes.n_experts_used, n_embd));
-        for (layer, kv) in sizes.layers.iter_mut().zip(LayerKv::of_all(facts)?) {
-            layer.kv = kv;
+        sizes.survey = arch::survey(facts)?;
+        for (layer, shape) in sizes.layers.iter_mut().zip(&sizes.survey.caches) {
+            layer.kv = LayerKv(*shape);
         }
         Ok(sizes)
     }

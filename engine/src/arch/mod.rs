@@ -110,7 +110,7 @@ pub(crate) trait Architecture: fmt::Debug + Send + Sync {
 }
 
 /// What a model will need, known from its header alone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
     /// What each layer keeps.
     pub caches: Vec<CacheShape>,

@@ -143,14 +143,25 @@ fn metadata(shape: Shape) -> Writer {
         .meta(&key("attention.head_count"), shape.n_heads as u32)
         .meta(&key("attention.head_count_kv"), shape.n_kv_heads as u32)
         .meta(&key("attention.key_length"), shape.head_dim as u32)
-        .meta(&key("attention.value_length"), shape.head_dim as u32);
+        .meta(&key("attention.value_length"), shape.head_dim as u32)
+        .meta(&key("attention.layer_norm_rms_epsilon"), 1e-6f32)
+        .meta(&key("feed_forward_length"), shape.n_ff as u32);
     if let Some(experts) = shape.experts {
         writer = writer.meta(&key("expert_count"), experts.n as u32).meta(&key("expert_used_count"), experts.n_used);
+        writer = writer.meta(&key("expert_feed_forward_length"), experts.n_ff as u32);
     }
     if shape.full_attention_interval > 1 {
-        for (name, value) in [("conv_kernel", 4), ("state_size", 128), ("group_count", 16), ("inner_size", 4096)] {
+        let ssm = [
+            ("conv_kernel", 4),
+            ("state_size", 128),
+            ("group_count", 16),
+            ("time_step_rank", 32),
+            ("inner_size", 4096),
+        ];
+        for (name, value) in ssm {
             writer = writer.meta(&key(&format!("ssm.{name}")), value);
         }
+        writer = writer.meta(&key("rope.dimension_count"), 64u32);
     }
     writer
 }
@@ -185,10 +196,21 @@ impl Builder {
             self.add_to(layer, "attn_qkv.weight", &[8192, n], most);
             self.add_to(layer, "attn_gate.weight", &[4096, n], most);
             self.add_to(layer, "ssm_conv1d.weight", &[8192, 4], TensorType::F32);
+            self.add_to(layer, "ssm_beta.weight", &[32, n], most);
+            self.add_to(layer, "ssm_alpha.weight", &[32, n], most);
+            self.add_to(layer, "ssm_dt.bias", &[32], TensorType::F32);
+            self.add_to(layer, "ssm_a", &[32], TensorType::F32);
+            self.add_to(layer, "ssm_norm.weight", &[128], TensorType::F32);
             self.add_to(layer, "ssm_out.weight", &[n, 4096], most);
             return;
         }
-        self.add_to(layer, "attn_q.weight", &[n_heads * head_dim, n], most);
+        // Attention beside recurrent layers has gates behind its queries.
+        let n_q = if self.shape.full_attention_interval > 1 { 2 } else { 1 } * n_heads * head_dim;
+        if self.shape.architecture != "llama" {
+            self.add_to(layer, "attn_q_norm.weight", &[head_dim], TensorType::F32);
+            self.add_to(layer, "attn_k_norm.weight", &[head_dim], TensorType::F32);
+        }
+        self.add_to(layer, "attn_q.weight", &[n_q, n], most);
         self.add_to(layer, "attn_k.weight", &[n_kv_heads * head_dim, n], most);
         self.add_to(layer, "attn_v.weight", &[n_kv_heads * head_dim, n], high);
         self.add_to(layer, "attn_output.weight", &[n, n_heads * head_dim], most);
@@ -197,7 +219,9 @@ impl Builder {
     fn ffn(&mut self, layer: u32) {
         let Shape { n_embd: n, n_ff, .. } = self.shape;
         let down = if layer.is_multiple_of(2) { self.high } else { self.most };
-        self.add_to(layer, "ffn_norm.weight", &[n], TensorType::F32);
+        let norm =
+            if self.shape.full_attention_interval > 1 { "post_attention_norm.weight" } else { "ffn_norm.weight" };
+        self.add_to(layer, norm, &[n], TensorType::F32);
         let Some(experts) = self.shape.experts else {
             self.add_to(layer, "ffn_gate.weight", &[n_ff, n], self.most);
             self.add_to(layer, "ffn_up.weight", &[n_ff, n], self.most);
@@ -209,6 +233,7 @@ impl Builder {
         self.add_to(layer, "ffn_up_exps.weight", &[experts.n, experts.n_ff, n], self.most);
         self.add_to(layer, "ffn_down_exps.weight", &[experts.n, n, experts.n_ff], down);
         if experts.n_ff_shared > 0 {
+            self.add_to(layer, "ffn_gate_inp_shexp.weight", &[n], TensorType::F32);
             self.add_to(layer, "ffn_gate_shexp.weight", &[experts.n_ff_shared, n], self.most);
             self.add_to(layer, "ffn_up_shexp.weight", &[experts.n_ff_shared, n], self.most);
             self.add_to(layer, "ffn_down_shexp.weight", &[n, experts.n_ff_shared], self.most);
