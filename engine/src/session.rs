@@ -80,6 +80,8 @@ impl Session {
         let mut on_tokens = |n_done| on(PromptProgress { n_done, n_total, n_reused });
         if n_total - n_reused > 1 {
             self.cache.keep(n_reused, Mark::Turn);
+        } else if self.cache.has_states() && n_reused >= self.cache.last_checkpoint() + ANSWER_STEP {
+            self.cache.keep(n_reused, Mark::Chunk);
         }
         let model = Arc::clone(&self.model);
         let mut turns = Turns { tokenizer: model.tokenizer().map(Arc::as_ref), tokens, previous: n_reused };
@@ -221,6 +223,10 @@ impl Session {
         }
     }
 }
+
+/// Tokens of an answer between two checkpoints: when it comes back as a part of the next prompt, its text may be cut into other
+/// tokens than were generated, from some place on.
+const ANSWER_STEP: usize = 256;
 
 /// Where in a prompt somebody may come back to: turns end there.
 struct Turns<'a> {

@@ -4,11 +4,13 @@
 mod tiny;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
 use tandem_engine::Flow;
-use tandem_engine::model::Model;
+use tandem_engine::gguf::ModelFacts;
+use tandem_engine::model::{LoadOptions, Model};
 use tandem_engine::sample::SamplerSettings;
 use tandem_engine::session::Session;
 use tandem_engine::worker::{AtEnd, GenerateEvent, GenerateRequest, LoadEvent, Worker};
@@ -62,6 +64,28 @@ fn a_pass_allocates_nothing_and_unloading_returns_everything() {
     let fewest = (0..3).map(|_| n_allocations()).min();
     assert_eq!(fewest, Some(0), "allocations in a forward pass");
     drop(session);
+
+    for name in ["gemma3", "gpt-oss", "deepseek2", "lfm2", "qwen35moe", "nemotron_h_moe"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/arch/{name}.gguf"));
+        let mut options = LoadOptions::all_cpu(&ModelFacts::from_file(&path).unwrap(), 2, 128).unwrap();
+        options.n_batch = 16;
+        let model = Model::load(&path, &options, &mut |_| Flow::Continue).unwrap();
+        let mut session = Session::new(model.into()).unwrap();
+        // The first prompt makes checkpoints, which may allocate, and behind it the rings of sliding windows begin anew.
+        let mut n_tokens = 60;
+        session.feed(&tokens[..n_tokens], &mut |_| Flow::Continue).unwrap();
+        let tokens = [&tokens[..], &tokens[..]].concat();
+        let mut n_allocations = || {
+            let before = N_ALLOCATIONS.load(Ordering::Relaxed);
+            for _ in 0..20 {
+                n_tokens += 1;
+                session.feed(&tokens[..n_tokens], &mut |_| Flow::Continue).unwrap();
+            }
+            N_ALLOCATIONS.load(Ordering::Relaxed) - before
+        };
+        let fewest = (0..3).map(|_| n_allocations()).min();
+        assert_eq!(fewest, Some(0), "{name}: allocations while tokens are generated");
+    }
 
     // A large cache, so that one leaked byte in a thousand would show.
     options.context_length = 64 * 1024;

@@ -9,7 +9,7 @@ use crate::tensor::zeroed;
 /// Why a checkpoint is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// A chunk of a long prompt ends here.
+    /// A chunk of a long prompt or a piece of a long answer ends here.
     Chunk,
     /// A turn begins or ends here: edits and branches start at such places.
     Turn,
@@ -78,6 +78,11 @@ impl Checkpoints {
     /// The latest one at or before `n` that everything can go back to.
     pub(super) fn last_before(&self, n: usize, layers: &[LayerCache]) -> Option<&Checkpoint> {
         self.made.iter().rfind(|made| made.n <= n && (made.has_windows || rings(layers).all(|kv| kv.serves(made.n))))
+    }
+
+    /// Where the last one is; 0 if there is none.
+    pub(super) fn last(&self) -> usize {
+        self.made.last().map_or(0, |made| made.n)
     }
 
     /// Copies the states, which are those after `n` positions. Without memory for that there is no checkpoint.

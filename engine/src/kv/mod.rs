@@ -64,6 +64,11 @@ impl Cache {
         }
     }
 
+    /// Where the last checkpoint is; 0 if there is none.
+    pub fn last_checkpoint(&self) -> usize {
+        self.checkpoints.last()
+    }
+
     /// Forgets all positions from `n_wanted` on and says how many are left: as many as asked where keys and values are all
     /// that is kept, as many as a checkpoint holds elsewhere.
     pub fn rewind(&mut self, n_wanted: usize) -> usize {
