@@ -35,6 +35,7 @@ fn facts(template: Option<&str>, specials: &[&str], bos: &str, eos: &str, adds_b
         .meta("tokenizer.ggml.pre", "llama-bpe")
         .meta("tokenizer.ggml.tokens", Array::from_strings(&tokens))
         .meta("tokenizer.ggml.token_type", Array::from_scalars(&types))
+        .meta("tokenizer.ggml.merges", Array::from_strings([""; 0]))
         .meta("tokenizer.ggml.add_bos_token", adds_bos);
     if !bos.is_empty() {
         writer = writer.meta("tokenizer.ggml.bos_token_id", ids[0]);

@@ -132,7 +132,7 @@ fn ends_of_generation_follow_texts_and_ids() {
         let tokenizer = tokenizer(&[
             ("tokenizer.ggml.tokens", Some(Array::from_strings(&all).into())),
             ("tokenizer.ggml.token_type", Some(Array::from_scalars(&types).into())),
-            ("tokenizer.ggml.merges", None),
+            ("tokenizer.ggml.merges", Some(Array::from_strings([""; 0]).into())),
             ("tokenizer.ggml.eos_token_id", Some(eos.into())),
         ])
         .unwrap();
@@ -182,7 +182,7 @@ fn marks_that_are_shown_are_still_special() {
     let tokenizer = tokenizer(&[
         ("tokenizer.ggml.tokens", Some(Array::from_strings(tokens).into())),
         ("tokenizer.ggml.token_type", Some(Array::from_scalars(&[1_i32, 3, 3, 3, 3, 4]).into())),
-        ("tokenizer.ggml.merges", None),
+        ("tokenizer.ggml.merges", Some(Array::from_strings([""; 0]).into())),
     ])
     .unwrap();
     assert!(!tokenizer.is_control(1) && !tokenizer.is_control(4));
@@ -230,6 +230,7 @@ fn malformed_vocabularies_are_errors_by_name() {
         (wrong(&[("tokenizer.ggml.model", None)]), "the file has no tokenizer"),
         (wrong(&[("tokenizer.ggml.pre", Some("afmoe".into()))]), "unknown pre-tokenizer `afmoe`"),
         (wrong(&[("tokenizer.ggml.tokens", None)]), "the vocabulary has no tokens"),
+        (wrong(&[("tokenizer.ggml.merges", None)]), "the vocabulary has no merges"),
         (
             wrong(&[("tokenizer.ggml.tokens", Some(1_u32.into()))]),
             "key `tokenizer.ggml.tokens` should be an array of strings, is U32(1)",

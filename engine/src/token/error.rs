@@ -27,6 +27,9 @@ pub enum TokenizerError {
     /// A vocabulary without tokens.
     #[error("the vocabulary has no tokens")]
     NoTokens,
+    /// A vocabulary of merges without any.
+    #[error("the vocabulary has no merges")]
+    NoMerges,
     /// A list that should have an entry per token.
     #[error("`{key}` has {got} entries for {n_tokens} tokens")]
     TooShort {

@@ -87,7 +87,11 @@ impl Tokenizer {
         });
         let row: &PreRow = pre::find(pre).ok_or_else(|| TokenizerError::UnknownPre { pre: pre.to_owned() })?;
         let vocabulary = Vocabulary::from_facts(facts)?;
-        let merges = facts.metadata.get_strings("tokenizer.ggml.merges")?.into_iter().flatten();
+        let merges = facts.metadata.get_strings("tokenizer.ggml.merges")?;
+        if merges.is_none() && !row.may_lack_merges() {
+            return Err(TokenizerError::NoMerges);
+        }
+        let merges = merges.into_iter().flatten();
         let bpe = Bpe::new(&vocabulary, merges, row.spelling, row.ignores_merges)?;
         let default_bos = match row.bos {
             DefaultBos::Off | DefaultBos::Added => Some(DEFAULT_BOS),
