@@ -11,7 +11,8 @@
 use super::Format;
 use super::codec::{nibbles, read32, read64};
 use super::grids::{IQ3_S, SIGNED_BIAS};
-use super::lattice::{Lattice, Points, odd};
+use super::lattice::{Lattice, Points, odd, words_of_halves};
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Points<Iq3S>>(None);
@@ -36,9 +37,13 @@ impl Lattice for Iq3S {
     #[inline(always)]
     unsafe fn word(p: *const u8, i: usize) -> u64 {
         // SAFETY: a block is 110 bytes.
-        let (a, b, ninth) = unsafe { (*p.add(2 + 2 * i), *p.add(3 + 2 * i), *p.add(66 + i / 4) >> (2 * (i % 4))) };
-        let point = |low: u8, top: u8| u64::from(IQ3_S[usize::from(low) | usize::from(top & 1) << 8]);
-        point(a, ninth) | point(b, ninth >> 1) << 32
+        unsafe { u64::from(point(p, 2 * i)) | u64::from(point(p, 2 * i + 1)) << 32 }
+    }
+
+    #[inline(always)]
+    unsafe fn words<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+        // SAFETY: a block is 110 bytes; the ISA is the caller's.
+        unsafe { words_of_halves::<V, C>(|k| point(p, k)) }
     }
 
     #[inline(always)]
@@ -46,4 +51,15 @@ impl Lattice for Iq3S {
         // SAFETY: a block is 110 bytes.
         unsafe { read64(p.add(74 + 8 * c)) }
     }
+}
+
+/// Weights 4k..4k+4.
+///
+/// # Safety
+/// `p` is that of a block.
+#[inline(always)]
+unsafe fn point(p: *const u8, k: usize) -> u32 {
+    // SAFETY: a block is 110 bytes.
+    let (low, ninths) = unsafe { (*p.add(2 + k), usize::from(*p.add(66 + k / 8))) };
+    IQ3_S[usize::from(low) | ninths << (8 - k % 8) & 256]
 }

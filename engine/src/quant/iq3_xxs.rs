@@ -9,7 +9,8 @@
 use super::Format;
 use super::codec::read32;
 use super::grids::{IQ3_XXS, SIGNED_BIAS};
-use super::lattice::{Lattice, Points, even_of_28, odd};
+use super::lattice::{Lattice, Points, even_of_28, odd, words_of_halves};
+use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format = Format::quantised::<Points<Iq3Xxs>>(None);
@@ -38,8 +39,13 @@ impl Lattice for Iq3Xxs {
     #[inline(always)]
     unsafe fn word(p: *const u8, i: usize) -> u64 {
         // SAFETY: a block is 98 bytes.
-        let (a, b) = unsafe { (*p.add(2 + 2 * i), *p.add(3 + 2 * i)) };
-        u64::from(IQ3_XXS[usize::from(a)]) | u64::from(IQ3_XXS[usize::from(b)]) << 32
+        unsafe { u64::from(point(p, 2 * i)) | u64::from(point(p, 2 * i + 1)) << 32 }
+    }
+
+    #[inline(always)]
+    unsafe fn words<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+        // SAFETY: a block is 98 bytes; the ISA is the caller's.
+        unsafe { words_of_halves::<V, C>(|k| point(p, k)) }
     }
 
     #[inline(always)]
@@ -47,4 +53,14 @@ impl Lattice for Iq3Xxs {
         // SAFETY: a block is 98 bytes.
         unsafe { even_of_28(read32(p.add(66 + 8 * c)), read32(p.add(70 + 8 * c))) }
     }
+}
+
+/// Weights 4k..4k+4.
+///
+/// # Safety
+/// `p` is that of a block.
+#[inline(always)]
+unsafe fn point(p: *const u8, k: usize) -> u32 {
+    // SAFETY: a block is 98 bytes.
+    IQ3_XXS[usize::from(unsafe { *p.add(2 + k) })]
 }

@@ -39,6 +39,17 @@ pub(crate) trait Lattice: 'static {
     /// Weights 8i..8i+8, one byte each, lowest first.
     unsafe fn word(p: *const u8, i: usize) -> u64;
 
+    /// Weights 64C..64C+64: the words of those.
+    #[inline(always)]
+    unsafe fn words<V: Quants, const C: usize>(p: *const u8) -> V::Q {
+        let w = |i: usize| {
+            // SAFETY: a whole block.
+            unsafe { Self::word(p, 8 * C + i) }
+        };
+        // SAFETY: the ISA is the caller's.
+        unsafe { V::words([w(0), w(1), w(2), w(3), w(4), w(5), w(6), w(7)]) }
+    }
+
     /// Bit j: weight 64c + j is mirrored. Only where `SIGNED`.
     #[inline(always)]
     unsafe fn signs(_p: *const u8, _c: usize) -> u64 {
@@ -85,11 +96,23 @@ impl<L: Lattice> Codec for Points<L> {
     unsafe fn quants<V: Quants, const C: usize>(p: *const u8, _: usize) -> V::Q {
         // SAFETY: a whole block; the ISA is the caller's.
         unsafe {
-            let w = |i: usize| L::word(p, 8 * C + i);
-            let q = V::words([w(0), w(1), w(2), w(3), w(4), w(5), w(6), w(7)]);
+            let q = L::words::<V, C>(p);
             if L::SIGNED { V::mirror(q, L::signs(p, C)) } else { q }
         }
     }
+}
+
+/// As `Lattice::words`, from points of four weights.
+#[inline(always)]
+pub(super) unsafe fn words_of_halves<V: Quants, const C: usize>(point: impl Fn(usize) -> u32) -> V::Q {
+    let mut w = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        w[i] = point(16 * C + i);
+        i += 1;
+    }
+    // SAFETY: the ISA is the caller's.
+    unsafe { V::half_words(w) }
 }
 
 /// Eight bytes for eight scales n: 2n + 1.

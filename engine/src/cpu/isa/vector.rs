@@ -70,6 +70,8 @@ pub(crate) trait Quants: Vector {
     unsafe fn load64(p: *const u8) -> Self::Q;
     /// Eight words of eight bytes.
     unsafe fn words(w: [u64; 8]) -> Self::Q;
+    /// Sixteen words of four bytes.
+    unsafe fn half_words(w: [u32; 16]) -> Self::Q;
     /// 32 bytes from `a`, then 32 from `b`.
     unsafe fn pair32(a: *const u8, b: *const u8) -> Self::Q;
     /// The same 32 bytes twice, first copy shifted right by A bits, second by B (negative: left).

@@ -170,6 +170,14 @@ impl<D: Dot> Quants for Ymm<D> {
         [_mm256_set_epi64x(w[3], w[2], w[1], w[0]), _mm256_set_epi64x(w[7], w[6], w[5], w[4])]
     }
     #[inline(always)]
+    unsafe fn half_words(w: [u32; 16]) -> Self::Q {
+        let w = w.map(|w| w as i32);
+        [
+            _mm256_setr_epi32(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]),
+            _mm256_setr_epi32(w[8], w[9], w[10], w[11], w[12], w[13], w[14], w[15]),
+        ]
+    }
+    #[inline(always)]
     unsafe fn pair32(a: *const u8, b: *const u8) -> Self::Q {
         [_mm256_loadu_si256(a.cast()), _mm256_loadu_si256(b.cast())]
     }

@@ -106,6 +106,10 @@ impl Quants for Avx512Vnni {
         _mm512_loadu_si512(w.as_ptr().cast())
     }
     #[inline(always)]
+    unsafe fn half_words(w: [u32; 16]) -> Self::Q {
+        _mm512_loadu_si512(w.as_ptr().cast())
+    }
+    #[inline(always)]
     unsafe fn pair32(a: *const u8, b: *const u8) -> Self::Q {
         let a = _mm512_castsi256_si512(_mm256_loadu_si256(a.cast()));
         _mm512_inserti64x4::<1>(a, _mm256_loadu_si256(b.cast()))
