@@ -104,6 +104,31 @@ enum Golden {
 /// What llama.cpp was given; some models choose their ropes by it.
 const CONTEXT_LENGTH: usize = 256;
 
+/// The table of families is made here: `TANDEM_BLESS=1 cargo test -p tandem-engine --test architectures`.
+#[test]
+fn the_table_of_families_is_up_to_date() {
+    const HEAD: &str = "| `general.architecture` | file in `engine/src/arch/` | lines |\n|---|---|---|\n";
+    let engine = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut table = HEAD.to_owned();
+    for row in ARCHITECTURES {
+        let source = std::fs::read_to_string(engine.join("src/arch").join(row.file)).unwrap();
+        assert!(source.contains(&format!("`{}`", row.name)), "the first lines of {} name `{}`", row.file, row.name);
+        table += &format!("| `{}` | `{}` | {} |\n", row.name, row.file, source.lines().count());
+    }
+    let path = engine.join("../ARCHITECTURE.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let start = page.find(HEAD).expect("the page has the table");
+    let end = page[start..].find("\n\n").expect("text follows the table") + start + 1;
+    if page[start..end] == table {
+        return;
+    }
+    if std::env::var_os("TANDEM_BLESS").is_some() {
+        std::fs::write(&path, format!("{}{table}{}", &page[..start], &page[end..])).unwrap();
+        return;
+    }
+    panic!("the table is stale; run this test with TANDEM_BLESS=1");
+}
+
 #[test]
 fn every_architecture_has_a_fixture() {
     let architecture = |(name, _): &(&str, Tolerances)| {

@@ -36,45 +36,47 @@ pub(crate) use loader::{Loader, Part};
 pub struct ArchitectureRow {
     /// `general.architecture` of its files.
     pub name: &'static str,
+    /// Its family's file, in this folder.
+    pub file: &'static str,
     load: Load,
 }
 
 /// Every architecture that the engine runs.
 pub static ARCHITECTURES: &[ArchitectureRow] = &[
-    row("llama", llama::load),
-    row("mistral3", llama::load_mistral3),
-    row("smollm3", llama::load_smollm3),
-    row("qwen2", qwen::load_qwen2),
-    row("qwen2moe", qwen::load_qwen2),
-    row("qwen3", qwen::load_qwen3),
-    row("qwen3moe", qwen::load_qwen3),
-    row("gemma2", gemma::load_gemma2),
-    row("gemma3", gemma::load_gemma3),
-    row("gemma3n", gemma3n::load),
-    row("gemma4", gemma4::load),
-    row("gpt-oss", gpt_oss::load),
-    row("deepseek2", deepseek::load),
-    row("glm4moe", glm::load),
-    row("phi3", phi::load),
-    row("granite", granite::load),
-    row("granitemoe", granite::load),
-    row("olmo", olmo::load_olmo),
-    row("olmo2", olmo::load_olmo2),
-    row("olmoe", olmo::load_olmoe),
-    row("qwen35", qwen35::load),
-    row("qwen35moe", qwen35::load),
-    row("qwen3next", qwen35::load_qwen3next),
-    row("granitehybrid", granitehybrid::load),
-    row("lfm2", lfm2::load),
-    row("lfm2moe", lfm2::load),
-    row("nemotron_h", nemotron_h::load),
-    row("nemotron_h_moe", nemotron_h::load),
+    row("llama", "llama.rs", llama::load),
+    row("mistral3", "llama.rs", llama::load_mistral3),
+    row("smollm3", "llama.rs", llama::load_smollm3),
+    row("qwen2", "qwen.rs", qwen::load_qwen2),
+    row("qwen2moe", "qwen.rs", qwen::load_qwen2),
+    row("qwen3", "qwen.rs", qwen::load_qwen3),
+    row("qwen3moe", "qwen.rs", qwen::load_qwen3),
+    row("gemma2", "gemma.rs", gemma::load_gemma2),
+    row("gemma3", "gemma.rs", gemma::load_gemma3),
+    row("gemma3n", "gemma3n.rs", gemma3n::load),
+    row("gemma4", "gemma4.rs", gemma4::load),
+    row("gpt-oss", "gpt_oss.rs", gpt_oss::load),
+    row("deepseek2", "deepseek.rs", deepseek::load),
+    row("glm4moe", "glm.rs", glm::load),
+    row("phi3", "phi.rs", phi::load),
+    row("granite", "granite.rs", granite::load),
+    row("granitemoe", "granite.rs", granite::load),
+    row("olmo", "olmo.rs", olmo::load_olmo),
+    row("olmo2", "olmo.rs", olmo::load_olmo2),
+    row("olmoe", "olmo.rs", olmo::load_olmoe),
+    row("qwen35", "qwen35.rs", qwen35::load),
+    row("qwen35moe", "qwen35.rs", qwen35::load),
+    row("qwen3next", "qwen35.rs", qwen35::load_qwen3next),
+    row("granitehybrid", "granitehybrid.rs", granitehybrid::load),
+    row("lfm2", "lfm2.rs", lfm2::load),
+    row("lfm2moe", "lfm2.rs", lfm2::load),
+    row("nemotron_h", "nemotron_h.rs", nemotron_h::load),
+    row("nemotron_h_moe", "nemotron_h.rs", nemotron_h::load),
 ];
 
 type Load = fn(&Loader) -> Result<Box<dyn Architecture>, EngineError>;
 
-const fn row(name: &'static str, load: Load) -> ArchitectureRow {
-    ArchitectureRow { name, load }
+const fn row(name: &'static str, file: &'static str, load: Load) -> ArchitectureRow {
+    ArchitectureRow { name, file, load }
 }
 
 /// Whether the engine runs files with this `general.architecture`.
