@@ -26,6 +26,7 @@ fn vocabulary() -> MappedModel {
     let tokens = (0..N_VOCAB).map(|id| format!("token {id}"));
     let writer = Writer::new("toy").meta("tokenizer.ggml.model", "gpt2").meta("tokenizer.ggml.pre", "gpt-2");
     let writer = writer.meta("tokenizer.ggml.tokens", Array::from_strings(tokens));
+    let writer = writer.meta("tokenizer.ggml.merges", Array::from_strings([""; 0]));
     writer.meta("tokenizer.ggml.eos_token_id", END).write(&path).unwrap();
     MappedModel::open(&path).unwrap()
 }
