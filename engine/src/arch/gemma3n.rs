@@ -73,6 +73,10 @@ pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError
     let is_sliding = loader.sliding_layers(5)?;
     let window = loader.count("attention.sliding_window")?;
     let n_own = loader.n_own_caches(N_OWN_CACHES)?;
+    for part in (0..n_own).map(|layer| loader.mixer(layer)).filter(|part| !part.has("attn_qkv.weight")) {
+        // Unlike in Gemma 4, keys do not stand in.
+        part.shape("attn_v.weight")?;
+    }
     let options = |layer: usize| {
         let is_sliding = is_sliding[layer];
         let source = match layer < n_own {
@@ -92,7 +96,7 @@ pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError
     let embedding = Embedding::load(loader, n_embd)?;
     let layers = loader
         .layers()
-        .map(|layer| Layer::load(loader, layer, ground, n_streams, options(layer)?))
+        .map(|layer| Layer::load(loader, layer, ground, n_streams, options(layer)?.checked_source(loader, options)?))
         .collect::<Result<Vec<_>, EngineError>>()?;
     let Some(inputs) = LayerInputs::load(loader, n_embd, embedding.n_vocab(), eps)? else {
         return Err(loader.invalid("embedding_length_per_layer_input", "1 or more", 0));

@@ -50,7 +50,7 @@ struct ExpertBranch {
 pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
     let Ground { n_embd, eps } = Ground::load(loader)?;
     let is_sliding = loader.sliding_layers(6)?;
-    let window = loader.count_or_none("attention.sliding_window")?;
+    let window = loader.count("attention.sliding_window")?;
     let head_dim = loader.count("attention.key_length")?;
     let head_dim_swa = loader.count_or("attention.key_length_swa", head_dim)?;
     let n_own = loader.n_own_caches(usize::MAX)?;
@@ -70,7 +70,7 @@ pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError
             head_dim: if is_sliding { head_dim_swa } else { head_dim },
             scale: 1.0,
             rope: Some(usize::from(is_sliding)),
-            window: window.filter(|_| is_sliding),
+            window: is_sliding.then_some(window),
             norms: HeadNorms::PerHead { eps },
             source,
             ..AttentionOptions::load(loader, layer, n_embd)?
@@ -85,6 +85,7 @@ pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError
     };
     let layer = |layer: usize| {
         let (mixer, ffn) = (loader.mixer(layer), loader.ffn(layer));
+        let attention = options(layer)?.checked_source(loader, options)?;
         let norm = |part, name| Norm::load(part, name, n_embd, eps);
         let feed_forward = FeedForward {
             dense: Dense::load(loader, layer, n_embd, Activation::GELU)?,
@@ -96,7 +97,7 @@ pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError
             },
         };
         Ok(Layer {
-            attention: Half::new(norm(&mixer, "attn_norm.weight")?, Attention::load(&mixer, options(layer)?)?)
+            attention: Half::new(norm(&mixer, "attn_norm.weight")?, Attention::load(&mixer, attention)?)
                 .followed_by(norm(&mixer, "post_attention_norm.weight")?),
             ffn: Half::new(norm(&ffn, "ffn_norm.weight")?, feed_forward)
                 .followed_by(norm(&ffn, "post_ffw_norm.weight")?),

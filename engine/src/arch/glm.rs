@@ -8,7 +8,7 @@ use crate::moe::{Gating, Weights};
 
 pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
     let eps = Ground::load(loader)?.eps;
-    let norms = match loader.mixer(0).has("attn_q_norm.weight") {
+    let norms = match ["attn_q_norm.weight", "attn_k_norm.weight"].iter().any(|name| loader.mixer(0).has(name)) {
         true => HeadNorms::PerHead { eps },
         false => HeadNorms::None,
     };

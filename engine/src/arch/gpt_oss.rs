@@ -7,6 +7,14 @@ use crate::error::EngineError;
 use crate::moe::{Gating, Weights};
 
 pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
+    loader.require(&[
+        "attn_sinks.weight",
+        "attn_output.bias",
+        "ffn_gate_inp.bias",
+        "ffn_gate_exps.bias",
+        "ffn_up_exps.bias",
+        "ffn_down_exps.bias",
+    ])?;
     let window = loader.count("attention.sliding_window")?;
     let layers = PreNorm {
         rope: RopeKind::Neox,

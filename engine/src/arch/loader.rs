@@ -46,6 +46,16 @@ impl Loader {
         0..self.placement.layers.len()
     }
 
+    /// Refuses a file in which a layer lacks tensors that other families can do without.
+    pub(crate) fn require(&self, names: &[&str]) -> Result<(), EngineError> {
+        for layer in self.layers() {
+            for name in names {
+                self.ffn(layer).find(name)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the model has experts at all.
     pub(crate) fn has_experts(&self) -> Result<bool, EngineError> {
         Ok(self.facts().arch_u32_or("expert_count", 0)? > 0)

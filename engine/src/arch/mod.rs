@@ -146,6 +146,9 @@ pub fn survey(facts: &ModelFacts) -> Result<Survey, EngineError> {
 /// Builds the family that a file names.
 pub(crate) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
     let architecture = loader.facts().architecture()?;
+    if loader.layers().is_empty() {
+        return Err(loader.invalid("block_count", "1 or more", 0));
+    }
     match find(architecture) {
         Some(row) => (row.load)(loader),
         None => Err(EngineError::ArchitectureUnsupported { architecture: architecture.to_owned() }),

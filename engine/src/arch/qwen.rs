@@ -12,6 +12,9 @@ fn layers() -> PreNorm {
 }
 
 pub(super) fn load_qwen2(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
+    if loader.has_experts()? {
+        loader.require(&["ffn_gate_inp_shexp.weight"])?;
+    }
     let moe = PreNorm { experts: (Gating::Softmax, Weights::AsTheyAre), ..layers() };
     Ok(Box::new(moe.load(loader, |_, attention| attention)?))
 }

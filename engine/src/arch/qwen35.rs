@@ -22,6 +22,9 @@ pub(super) fn load_qwen3next(loader: &Loader) -> Result<Box<dyn Architecture>, E
 
 fn load_with(loader: &Loader, key_heads: KeyHeads) -> Result<Box<dyn Architecture>, EngineError> {
     let Ground { n_embd, eps } = Ground::load(loader)?;
+    if loader.has_experts()? {
+        loader.require(&["ffn_gate_inp_shexp.weight"])?;
+    }
     let delta_net = DeltaNetOptions::load(loader, n_embd, key_heads, eps)?;
     let attention = |layer| {
         let usual = AttentionOptions::load(loader, layer, n_embd)?;

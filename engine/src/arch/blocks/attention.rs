@@ -159,6 +159,25 @@ impl AttentionOptions {
         })
     }
 
+    /// The same, if the cache of an earlier layer that it reads is of the form that it would have itself.
+    ///
+    /// options  of every layer
+    /// Errors   a cache of another form
+    pub(crate) fn checked_source(
+        self,
+        loader: &Loader,
+        options: impl Fn(usize) -> Result<Self, EngineError>,
+    ) -> Result<Self, EngineError> {
+        let KvSource::Layer(other) = self.source else { return Ok(self) };
+        let form = |of: &Self| [of.n_kv_heads, of.head_dim, of.window.unwrap_or(0)];
+        let (own, read) = (form(&self), form(&options(other)?));
+        if own == read {
+            return Ok(self);
+        }
+        let expected = format!("a count that leaves caches of {own:?} (heads, their size, window) to read");
+        Err(loader.invalid("attention.shared_kv_layers", expected, format!("one that leaves {read:?}")))
+    }
+
     fn q_width(&self) -> usize {
         self.n_heads * self.head_dim
     }
@@ -200,6 +219,8 @@ impl Attention {
         };
         let [q_rows, k_rows, v_rows] = [0..q, q..q + kv, q + kv..n_fused];
         let kv = || {
+            // First, since its shape vouches for the sizes of what is made here.
+            let k = weight("attn_k.weight", k_rows.clone())?;
             let (has_values, v_norm) = match options.source {
                 KvSource::NormalisedValues { eps } => {
                     let has_values = part.has("attn_v.weight") || part.has("attn_qkv.weight");
@@ -208,7 +229,7 @@ impl Attention {
                 _ => (true, None),
             };
             Ok::<_, EngineError>(KeysValues {
-                k: weight("attn_k.weight", k_rows.clone())?,
+                k,
                 k_bias: bias("attn_k.bias", k_rows)?,
                 k_norm: options.norm(part, "attn_k_norm.weight", n_kv_heads)?,
                 v: has_values.then(|| weight("attn_v.weight", v_rows.clone())).transpose()?,

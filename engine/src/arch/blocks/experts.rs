@@ -260,7 +260,9 @@ impl Experts {
 impl Shared {
     /// Its width is that of its tensors: files disagree about the key.
     fn load(part: &Part<'_>, n_embd: usize, activation: Activation) -> Result<Option<Self>, EngineError> {
-        if !part.has("ffn_up_shexp.weight") {
+        let names =
+            ["ffn_up_shexp.weight", "ffn_gate_shexp.weight", "ffn_down_shexp.weight", "ffn_gate_inp_shexp.weight"];
+        if !names.iter().any(|name| part.has(name)) {
             return Ok(None);
         }
         let n_ff = part.shape("ffn_up_shexp.weight")?.first().copied().unwrap_or(0) as usize;

@@ -32,8 +32,13 @@ pub(crate) struct LayerInput {
 impl LayerInputs {
     /// None if the model has no such inputs.
     pub(crate) fn load(loader: &Loader, n_embd: usize, n_vocab: usize, eps: f32) -> Result<Option<Self>, EngineError> {
-        let Some(width) = loader.count_or_none("embedding_length_per_layer_input")? else { return Ok(None) };
         let part = loader.embed();
+        let Some(width) = loader.count_or_none("embedding_length_per_layer_input")? else {
+            return match part.has("per_layer_token_embd.weight") {
+                true => Err(loader.invalid("embedding_length_per_layer_input", "a width, since the file has them", 0)),
+                false => Ok(None),
+            };
+        };
         let n_all = width * loader.layers().len();
         Ok(Some(Self {
             width,
