@@ -1,8 +1,6 @@
 //! `gemma3n`: four residual streams by alternating updates, a low-rank path beside attention, sparse feed-forward networks in the
 //! first layers, an input of each layer's own, and last layers that read the caches of earlier ones.
 
-use std::ops::Range;
-
 use super::blocks::{
     Activation, Attention, AttentionOptions, Buffers, Dense, Embedding, Ground, Head, HeadNorms, KvSource, LayerInput,
     LayerInputs, Norm, Rope, RopeKind, Sizes, Step,
@@ -194,8 +192,12 @@ impl Architecture for Gemma3n {
         sizes
     }
 
-    fn n_vocab(&self) -> usize {
-        self.embedding.n_vocab()
+    fn embedding(&self) -> &Embedding {
+        &self.embedding
+    }
+
+    fn output(&self) -> &Head {
+        &self.head
     }
 
     fn ropes(&self) -> &[Rope] {
@@ -252,10 +254,6 @@ impl Architecture for Gemma3n {
         if layer + 1 == self.layers.len() {
             self.gather_streams(step);
         }
-    }
-
-    fn head(&self, rows: Range<usize>, step: &mut Step<'_>) {
-        self.head.run(rows, step);
     }
 }
 

@@ -1,8 +1,6 @@
 //! `gemma4`: layers with a window and layers that see everything differ in heads, head size and rope; the last layers may read the
 //! caches of earlier ones. Some models have experts beside the dense network, small ones an input of each layer's own.
 
-use std::ops::Range;
-
 use super::blocks::{
     Activation, Attention, AttentionOptions, Dense, Embedding, ExpertOptions, Experts, Ground, Half, Head, HeadNorms,
     KvSource, LayerInput, LayerInputs, Norm, Rope, RopeKind, Sizes, Step,
@@ -161,8 +159,12 @@ impl Architecture for Gemma4 {
         sizes
     }
 
-    fn n_vocab(&self) -> usize {
-        self.embedding.n_vocab()
+    fn embedding(&self) -> &Embedding {
+        &self.embedding
+    }
+
+    fn output(&self) -> &Head {
+        &self.head
     }
 
     fn ropes(&self) -> &[Rope] {
@@ -193,9 +195,5 @@ impl Architecture for Gemma4 {
             step.add_to_residual();
         }
         step.ops.scale(&mut step.buffers.x, weights.scale);
-    }
-
-    fn head(&self, rows: Range<usize>, step: &mut Step<'_>) {
-        self.head.run(rows, step);
     }
 }

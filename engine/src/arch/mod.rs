@@ -28,7 +28,7 @@ use crate::error::EngineError;
 use crate::gguf::{MappedModel, ModelFacts};
 use crate::kv::{CacheOptions, CacheShape};
 use crate::place::Placement;
-use blocks::{Rope, Sizes, Step};
+use blocks::{Embedding, Head, Rope, Sizes, Step};
 pub(crate) use loader::{Loader, Part};
 
 /// One architecture of the registry.
@@ -89,8 +89,11 @@ pub(crate) trait Architecture: fmt::Debug + Send + Sync {
     /// The buffers that a step needs.
     fn sizes(&self) -> Sizes;
 
-    /// Size of the vocabulary.
-    fn n_vocab(&self) -> usize;
+    /// Its token embedding.
+    fn embedding(&self) -> &Embedding;
+
+    /// Its output norm and head.
+    fn output(&self) -> &Head;
 
     /// The rotary embeddings that its layers choose from, by index.
     fn ropes(&self) -> &[Rope];
@@ -99,7 +102,9 @@ pub(crate) trait Architecture: fmt::Debug + Send + Sync {
     fn cache_shape(&self, layer: usize) -> CacheShape;
 
     /// Tokens to activations: fills `x`.
-    fn embed(&self, step: &mut Step<'_>);
+    fn embed(&self, step: &mut Step<'_>) {
+        self.embedding().run(step);
+    }
 
     /// The half of a layer that mixes tokens.
     fn mix(&self, layer: usize, step: &mut Step<'_>);
@@ -108,7 +113,14 @@ pub(crate) trait Architecture: fmt::Debug + Send + Sync {
     fn ffn(&self, layer: usize, step: &mut Step<'_>);
 
     /// Activations of some rows to logits: fills `logits`.
-    fn head(&self, rows: Range<usize>, step: &mut Step<'_>);
+    fn head(&self, rows: Range<usize>, step: &mut Step<'_>) {
+        self.output().run(rows, step);
+    }
+
+    /// Size of the vocabulary.
+    fn n_vocab(&self) -> usize {
+        self.embedding().n_vocab()
+    }
 }
 
 /// What a model will need, known from its header alone.

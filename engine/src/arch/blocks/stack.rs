@@ -1,8 +1,6 @@
 //! The usual model: an embedding, layers of two halves each, a head. A half is a norm, a block, perhaps a norm behind it, and what
 //! comes out is added to the residual stream. Most families are nothing but a way to build one.
 
-use std::ops::Range;
-
 use super::super::{Architecture, Loader};
 use super::{
     Attention, Dense, Embedding, ExpertOptions, Experts, GatedDeltaNet, Head, LatentAttention, Mamba2, Norm, Rope,
@@ -191,8 +189,12 @@ impl Architecture for Stack {
         sizes
     }
 
-    fn n_vocab(&self) -> usize {
-        self.embedding.n_vocab()
+    fn embedding(&self) -> &Embedding {
+        &self.embedding
+    }
+
+    fn output(&self) -> &Head {
+        &self.head
     }
 
     fn ropes(&self) -> &[Rope] {
@@ -201,10 +203,6 @@ impl Architecture for Stack {
 
     fn cache_shape(&self, layer: usize) -> CacheShape {
         self.layers[layer].mix.block.cache_shape()
-    }
-
-    fn embed(&self, step: &mut Step<'_>) {
-        self.embedding.run(step);
     }
 
     fn mix(&self, layer: usize, step: &mut Step<'_>) {
@@ -219,9 +217,5 @@ impl Architecture for Stack {
         if !matches!(half.block, FeedForward::None) {
             half.run(step, FeedForward::run);
         }
-    }
-
-    fn head(&self, rows: Range<usize>, step: &mut Step<'_>) {
-        self.head.run(rows, step);
     }
 }
