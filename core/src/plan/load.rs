@@ -4,7 +4,7 @@ use tandem_engine::model::{CHECKPOINT_BYTES, LoadOptions, Preload};
 use tandem_engine::place::{Budget, Device, Placement};
 
 use super::refusal::PlanRefusal;
-use crate::wire::Plan;
+use crate::wire::{BarPart, Part, Plan};
 
 /// How to load a model as planned: on the processor, whatever the plan shows for a card, until the engine drives one.
 ///
@@ -14,7 +14,6 @@ pub fn load_options(plan: &Plan) -> Result<LoadOptions, PlanRefusal> {
     let kv_types: KvTypes = plan.kv_type.parse().map_err(unknown)?;
     let ram = &plan.ram_bar;
     let available = Budget { device: Device::Cpu, bytes: ram.capacity_bytes.saturating_sub(ram.others_bytes) };
-    let n_planned = ram.parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.bytes));
     Ok(LoadOptions {
         placement: Placement::all_cpu(plan.n_layers as usize),
         budgets: vec![available],
@@ -23,9 +22,19 @@ pub fn load_options(plan: &Plan) -> Result<LoadOptions, PlanRefusal> {
         context_length: plan.context_length as usize,
         kv_types,
         n_batch: plan.n_batch as usize,
-        // What only saves time takes no more than half of what nobody needs.
-        checkpoint_bytes: CHECKPOINT_BYTES.min(available.bytes.saturating_sub(n_planned) / 2),
+        checkpoint_bytes: checkpoint_bytes(&ram.parts, available.bytes),
         // What finds no room would only push out what was read before it.
         preload: if ram.shortfall_bytes > 0 { Preload::Nothing } else { Preload::Weights },
     })
+}
+
+/// Memory for checkpoints: half of what nobody needs, and where that is little, a small share of what the weights would have, since
+/// weights can be read again sooner than a conversation.
+fn checkpoint_bytes(parts: &[BarPart], available_bytes: u64) -> u64 {
+    let left_by = |is_counted: fn(Part) -> bool| {
+        let counted = parts.iter().filter(|part| is_counted(part.part));
+        counted.fold(available_bytes, |left, part| left.saturating_sub(part.bytes))
+    };
+    let share = left_by(|part| matches!(part, Part::Kv | Part::Buffers)) / 16;
+    (left_by(|_| true) / 2).clamp(share.min(CHECKPOINT_BYTES / 4), CHECKPOINT_BYTES)
 }

@@ -140,7 +140,15 @@ impl Draft<'_> {
 
     fn unmet_context(&self) -> Option<Text> {
         let wish = self.wishes.context_length.filter(|wish| *wish != self.memory.context)?;
+        let is_beyond_model = wish > self.sizes.max_context;
         let (wish, got) = (grouped(wish), grouped(self.memory.context));
+        if is_beyond_model {
+            let most = grouped(self.sizes.max_context);
+            return Some(Text::new(
+                format!("The model itself takes no more than {most} tokens, not {wish}."),
+                format!("该模型本身最多支持 {most} 个词元，而非 {wish} 个。"),
+            ));
+        }
         Some(Text::new(
             format!("A context of {wish} tokens does not work here; {got} does."),
             format!("{wish} 个词元的上下文在这里不可行，改为 {got} 个。"),

@@ -216,7 +216,7 @@ fn a_plan_is_loaded_on_the_processor_as_it_says() {
     assert_eq!(options.checkpoint_bytes, CHECKPOINT_BYTES);
     let short = free(&facts, &machine(None, 24.0, 18.0));
     let options = load_options(&short).unwrap();
-    assert_eq!((options.preload, options.checkpoint_bytes), (Preload::Nothing, 0));
+    assert_eq!((options.preload, options.checkpoint_bytes), (Preload::Nothing, CHECKPOINT_BYTES / 4));
     let apart = Plan { kv_type: "q8_0/q4_0".into(), ..plan.clone() };
     assert_eq!(load_options(&apart).unwrap().kv_types, KvTypes { k: KvType::Q8_0, v: KvType::Q4_0 });
     let foreign = Plan { kv_type: "q3_0".into(), ..plan };
