@@ -49,6 +49,7 @@ impl Ops {
             let row = &bytes[token as usize * row_bytes..][..row_bytes];
             quant::decode_row(tensor_type, row, x).expect("type and shape were checked at load");
         }
+        self.scale(x, weight.scale());
     }
 
     /// Normalises rows by their root mean square and scales their columns.
@@ -96,8 +97,12 @@ impl Ops {
     ///
     /// list     matrices [n_rows, n_cols] and their results [n_tokens, n_rows]
     pub(crate) fn products<const N: usize>(&self, list: [(&Weight, &mut Rows); N], input: &Input) {
+        let scales = list.each_ref().map(|(weight, _)| weight.scale());
         let mut list = list.map(|(weight, y)| (weight.matrix(), y.elems_mut()));
         cpu::matmul_list(&self.cpu, &mut list, input.activations());
+        for ((_, y), scale) in list.iter_mut().zip(scales).filter(|(_, scale)| *scale != 1.0) {
+            cpu::scale(&self.cpu, y, scale);
+        }
     }
 
     /// Takes some tokens of an input, as often as they are named.
@@ -117,16 +122,24 @@ impl Ops {
         list: [(&'a WeightStack, &'a mut Rows); N],
         input: &Input,
     ) {
+        let mut list = list;
         let matrices = list.each_ref().map(|(stack, _)| {
             let stack: &'a WeightStack = stack;
             move |i| stack.matrix(i)
         });
-        let mut matrices = matrices.iter();
-        let list = list.map(|(_, y)| {
-            let matrix: MatrixOf<'_, 'a> = matrices.next().expect("one per item of the list");
+        let mut matrices_left = matrices.iter();
+        let products = list.each_mut().map(|(_, y)| {
+            let matrix: MatrixOf<'_, 'a> = matrices_left.next().expect("one per item of the list");
             (matrix, y.elems_mut())
         });
-        cpu::matmul_groups(&self.cpu, groups, list, input.activations());
+        cpu::matmul_groups(&self.cpu, groups, products, input.activations());
+        for (stack, y) in &mut list {
+            for (i, tokens) in groups.iter().filter(|(i, _)| stack.scale(*i as usize) != 1.0) {
+                let width = y.width();
+                let rows = &mut y.elems_mut()[tokens.start as usize * width..tokens.end as usize * width];
+                cpu::scale(&self.cpu, rows, stack.scale(*i as usize));
+            }
+        }
     }
 
     /// Adds a bias, if there is one, to every row.

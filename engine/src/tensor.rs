@@ -24,6 +24,8 @@ pub struct WeightStack {
     n_rows: usize,
     n_cols: usize,
     data: WeightBlocks,
+    /// Factors on the products with each matrix, where the file has some.
+    scales: Option<Vec<f32>>,
 }
 
 #[derive(Debug)]
@@ -46,6 +48,16 @@ impl Weight {
         let whole =
             TensorFacts { shape: vec![n_rows as u64, facts.shape.last().copied().unwrap_or(1)], ..facts.clone() };
         Ok(Self { stack: WeightStack::new(device, model, &[&whole], rows)? })
+    }
+
+    /// The same with a factor on products.
+    pub(crate) fn scaled(self, scales: Option<Vec<f32>>) -> Self {
+        Self { stack: self.stack.scaled(scales) }
+    }
+
+    /// The factor on products.
+    pub(crate) fn scale(&self) -> f32 {
+        self.stack.scale(0)
     }
 
     /// Rows: what a product with it yields per token.
@@ -100,7 +112,17 @@ impl WeightStack {
             Device::Cpu => WeightBlocks::Mapped { model: Arc::clone(model), matrices },
             Device::Cuda(_) => return Err(EngineError::DeviceUnsupported { device }),
         };
-        Ok(Self { tensor_type, n_rows: rows.len(), n_cols, data })
+        Ok(Self { tensor_type, n_rows: rows.len(), n_cols, data, scales: None })
+    }
+
+    /// The same with a factor on the products with each matrix.
+    pub(crate) fn scaled(self, scales: Option<Vec<f32>>) -> Self {
+        Self { scales, ..self }
+    }
+
+    /// The factor on products with a matrix.
+    pub(crate) fn scale(&self, i: usize) -> f32 {
+        self.scales.as_ref().map_or(1.0, |scales| scales[i])
     }
 
     /// Rows of each matrix.

@@ -154,6 +154,25 @@ fn a_survey_of_the_header_knows_what_a_load_allocates() {
 }
 
 #[test]
+fn a_scale_beside_a_weight_multiplies_its_products() {
+    let logits = |writer: Writer| {
+        let model = load(writer, &TINY.options()).ok().unwrap();
+        let mut session = Session::new(model.into()).unwrap();
+        session.feed(&[1, 7, 30, 7], &mut |_| Flow::Continue).unwrap();
+        session.logits().to_vec()
+    };
+    for name in ["blk.1.attn_q", "blk.0.ffn_down", "token_embd"] {
+        let weight = format!("{name}.weight");
+        let (_, shape, elems) = TINY.tensors().into_iter().find(|(tensor, ..)| *tensor == weight).unwrap();
+        let doubled: Vec<f32> = elems.iter().map(|elem| 2.0 * elem).collect();
+        let scaled = TINY.writer_without(&[&weight]).tensor_f32(&weight, &shape, &doubled);
+        let scaled = scaled.tensor_f32(&format!("{name}.scale"), &[1], &[0.5]);
+        // doubling and halving lose nothing
+        assert_eq!(logits(scaled), logits(TINY.writer()), "{name}");
+    }
+}
+
+#[test]
 fn placements_that_cannot_be_obeyed_are_refused() {
     let mut options = TINY.options();
     options.placement.head = Device::Cuda(0);

@@ -248,12 +248,12 @@ impl<'a> Part<'a> {
 
     /// A matrix of weights.
     pub(crate) fn weight(&self, name: &str, shape: [usize; 2]) -> Result<Weight, EngineError> {
-        Weight::new(self.device, &self.loader.model, self.tensor(name, &shape)?, None)
+        self.weight_of(name, self.tensor(name, &shape)?, None)
     }
 
     /// Some rows of a matrix, for tensors that hold several.
     pub(crate) fn weight_rows(&self, name: &str, shape: [usize; 2], rows: Range<usize>) -> Result<Weight, EngineError> {
-        Weight::new(self.device, &self.loader.model, self.tensor(name, &shape)?, Some(rows))
+        self.weight_of(name, self.tensor(name, &shape)?, Some(rows))
     }
 
     /// Some rows of matrices that lie in one tensor, counted through all of them.
@@ -265,7 +265,7 @@ impl<'a> Part<'a> {
         shape: [usize; 3],
         rows: Range<usize>,
     ) -> Result<Weight, EngineError> {
-        Weight::new(self.device, &self.loader.model, self.tensor(name, &shape)?, Some(rows))
+        self.weight_of(name, self.tensor(name, &shape)?, Some(rows))
     }
 
     /// A vector as a matrix of one row, if it is there.
@@ -277,7 +277,22 @@ impl<'a> Part<'a> {
             [_] => self.tensor(name, &[n_cols])?,
             _ => self.tensor(name, &[1, n_cols])?,
         };
-        Weight::new(self.device, &self.loader.model, tensor, None).map(Some)
+        self.weight_of(name, tensor, None).map(Some)
+    }
+
+    fn weight_of(&self, name: &str, tensor: &TensorFacts, rows: Option<Range<usize>>) -> Result<Weight, EngineError> {
+        let weight = Weight::new(self.device, &self.loader.model, tensor, rows)?;
+        Ok(weight.scaled(self.scales(name, 1)?))
+    }
+
+    /// Factors on the products with `n` matrices: any `name.weight` may have a `name.scale` (NVFP4 does), one for each.
+    fn scales(&self, name: &str, n: usize) -> Result<Option<Vec<f32>>, EngineError> {
+        let name = format!("{}.scale", name.trim_end_matches(".weight"));
+        // A scale of another length belongs to the input of the product; the family that has one reads it.
+        match self.has(&name) && self.find(&name)?.n_elems() == n as u64 {
+            true => self.elems(&name, n).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Matrices of one shape in one tensor `name.weight`; or, in old files, in one tensor each: `name` without `_exps`, and an
@@ -293,7 +308,8 @@ impl<'a> Part<'a> {
         } else {
             vec![self.tensor(&whole, &shape)?]
         };
-        WeightStack::new(self.device, &self.loader.model, &tensors, None)
+        let stack = WeightStack::new(self.device, &self.loader.model, &tensors, None)?;
+        Ok(stack.scaled(self.scales(name, n)?))
     }
 
     /// Some rows of each of the matrices in one tensor `name.weight`.
@@ -304,7 +320,8 @@ impl<'a> Part<'a> {
         rows: Range<usize>,
     ) -> Result<WeightStack, EngineError> {
         let tensor = self.tensor(&format!("{name}.weight"), &shape)?;
-        WeightStack::new(self.device, &self.loader.model, &[tensor], Some(rows))
+        let stack = WeightStack::new(self.device, &self.loader.model, &[tensor], Some(rows))?;
+        Ok(stack.scaled(self.scales(name, shape[0])?))
     }
 
     /// The elements of a small matrix that may be there, row after row.

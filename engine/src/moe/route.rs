@@ -181,13 +181,6 @@ impl Routes {
         let pairs = token * self.n_used..(token + 1) * self.n_used;
         self.slots[pairs.clone()].iter().map(|slot| *slot as usize).zip(self.weights[pairs].iter().copied())
     }
-
-    /// Multiplies every pair's weight by its expert's factor.
-    pub(crate) fn scale_by_expert(&mut self, factors: &[f32]) {
-        for (weight, &expert) in self.weights.iter_mut().zip(&self.experts) {
-            *weight *= factors[expert as usize];
-        }
-    }
 }
 
 /// Softmax of a few values.

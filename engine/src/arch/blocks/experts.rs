@@ -36,8 +36,6 @@ pub(crate) struct Experts {
     gate_bias: Option<Vector>,
     up_bias: Option<Vector>,
     down_bias: Option<Vector>,
-    /// Factors on what each expert yields.
-    down_scale: Option<Vec<f32>>,
     shared: Option<Shared>,
 }
 
@@ -168,7 +166,6 @@ impl Experts {
             gate_bias: biases("ffn_gate_exps.bias", n_ff)?,
             up_bias: biases("ffn_up_exps.bias", n_ff)?,
             down_bias: biases("ffn_down_exps.bias", width)?,
-            down_scale: part.elems_if_there("ffn_down_exps.scale", n_experts)?,
             shared: Shared::load(&part, n_embd, activation)?,
             options,
         })
@@ -212,9 +209,6 @@ impl Experts {
         step.ops.add_bias(&mut experts.logits, self.router_bias.as_ref());
         let bias = self.selection_bias.as_ref();
         step.ops.route(&self.options.routing, &mut experts.logits, bias, &mut experts.routes);
-        if let Some(factors) = &self.down_scale {
-            experts.routes.scale_by_expert(factors);
-        }
     }
 
     /// h -> routed, by the routes made before: what each token's experts yield together.
