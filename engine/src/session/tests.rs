@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::arch::Architecture;
-use crate::arch::blocks::{Rope, Sizes, Step};
+use crate::arch::blocks::{Embedding, Head, Rope, Sizes, Step};
 use crate::cpu::KvSlice;
 use crate::gguf::{Array, MappedModel, Writer};
 use crate::kv::{CacheShape, KvCache, KvShape, KvType, KvTypes, Values};
@@ -56,6 +56,14 @@ impl Architecture for Toy {
 
     fn n_vocab(&self) -> usize {
         N_VOCAB
+    }
+
+    fn embedding(&self) -> &Embedding {
+        unreachable!("it embeds by itself")
+    }
+
+    fn output(&self) -> &Head {
+        unreachable!("it has a head of its own")
     }
 
     fn ropes(&self) -> &[Rope] {
