@@ -170,7 +170,7 @@ impl Loader {
             Some(flags) if flags.len() < n_layers => {
                 Err(self.invalid(key, format!("one value for each of {n_layers} layers"), flags.len()))
             }
-            flags => Ok(flags),
+            flags => Ok(flags.map(|flags| flags[..n_layers].to_vec())),
         }
     }
 

@@ -31,14 +31,17 @@ fn load_with(loader: &Loader, key_heads: KeyHeads) -> Result<Box<dyn Architectur
         let norms = HeadNorms::PerHead { eps };
         Ok::<_, EngineError>(AttentionOptions { norms, gate: AttentionGate::WithQuery, ..usual })
     };
-    let rope = Rope::load(loader, RopeKind::Neox, loader.n_rotated(attention(0)?.head_dim)?)?;
     let interval = loader.count_or("full_attention_interval", FULL_ATTENTION_INTERVAL)?;
     let is_recurrent = match loader.flags_per_layer("attention.recurrent_layers")? {
         Some(flags) => flags,
         None => loader.layers().map(|layer| !(layer + 1).is_multiple_of(interval)).collect(),
     };
+    let ropes = match is_recurrent.iter().position(|is_recurrent| !is_recurrent) {
+        Some(layer) => vec![Rope::load(loader, RopeKind::Neox, loader.n_rotated(attention(layer)?.head_dim)?)?],
+        None => Vec::new(),
+    };
     let layers = PreNorm { ffn_norm: "post_attention_norm.weight", ..PreNorm::default() };
-    let stack = layers.load_with(loader, vec![rope], |layer| {
+    let stack = layers.load_with(loader, ropes, |layer| {
         let mixer = loader.mixer(layer);
         match is_recurrent[layer] {
             true => GatedDeltaNet::load(&mixer, delta_net).map(Mixer::DeltaNet),

@@ -17,6 +17,28 @@ pub(super) fn on_all(f: impl Fn(&Cpu) -> Vec<f32>) -> Vec<f32> {
     want
 }
 
+/// Runs `f` on every ISA, on one and on several threads, with a name for messages; for operations whose bits differ.
+pub(super) fn on_each(mut f: impl FnMut(&Cpu, &str)) {
+    for isa in Isa::present() {
+        for n_threads in [1, 3] {
+            f(&Cpu::new(isa, n_threads).unwrap(), &format!("{isa}, {n_threads} threads"));
+        }
+    }
+}
+
+/// Differences relative to the largest value: terms of a sum may cancel.
+pub(super) fn assert_near(got: &[f32], want: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let largest = want.iter().fold(1e-9f64, |max, w| max.max(w.abs()));
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        assert!((f64::from(*g) - w).abs() <= tolerance * largest, "{what}, {i}: {g} {w}, largest {largest}");
+    }
+}
+
+pub(super) fn wide(x: &[f32]) -> Vec<f64> {
+    x.iter().map(|v| f64::from(*v)).collect()
+}
+
 pub(super) fn assert_close(got: &[f32], want: impl Iterator<Item = f64>, tolerance: f64) {
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
         assert!((f64::from(*g) - w).abs() <= tolerance * w.abs().max(1e-3), "{i}: {g} {w}");

@@ -108,8 +108,8 @@ per_isa! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{assert_near, on_all, wave};
     use super::*;
+    use crate::cpu::check::{assert_near, on_each, wave};
 
     /// The definition, in f64: outputs and the history that is left.
     fn reference(conv: &CausalConv<'_>, n_channels: usize, x: &[f32], history: &[f32]) -> (Vec<f64>, Vec<f32>) {
@@ -136,7 +136,7 @@ mod tests {
                 for activation in [ConvActivation::None, ConvActivation::Silu] {
                     let conv = CausalConv { taps: &taps, bias, activation };
                     let (want, want_history) = reference(&conv, n_channels, &x, &history);
-                    on_all(|cpu, on| {
+                    on_each(|cpu, on| {
                         let (mut y, mut left) = (x.clone(), history.clone());
                         causal_conv(cpu, &conv, n_channels, &mut y, &mut left);
                         assert_near(&y, &want, 1e-6, &format!("{on}, {n_tokens} x {n_channels}, {n_taps} taps"));
@@ -152,7 +152,7 @@ mod tests {
         let (n_tokens, n_channels) = (23, 70);
         let (x, taps) = (wave(n_tokens * n_channels, 0.37), wave(4 * n_channels, 0.11));
         let conv = CausalConv { taps: &taps, bias: None, activation: ConvActivation::Silu };
-        on_all(|cpu, on| {
+        on_each(|cpu, on| {
             let (mut whole, mut history) = (x.clone(), vec![0.0; 3 * n_channels]);
             causal_conv(cpu, &conv, n_channels, &mut whole, &mut history);
             let (mut parts, mut carried) = (x.clone(), vec![0.0; 3 * n_channels]);

@@ -287,8 +287,8 @@ unsafe fn dot<V: Vector>(a: *const f32, b: *const f32, n: usize) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{assert_near, on_all, wave, wide};
     use super::*;
+    use crate::cpu::check::{assert_near, on_each, wave, wide};
 
     /// The definition, in f64: outputs and state.
     fn reference(net: &DeltaNet, qkv: &[f32], [beta, decay]: [&[f32]; 2], state: &[f32]) -> [Vec<f64>; 2] {
@@ -327,7 +327,7 @@ mod tests {
 
     /// q, k and v; beta; decay; state.
     fn inputs(net: &DeltaNet, n_tokens: usize) -> [Vec<f32>; 4] {
-        let gates = |step| wave(n_tokens * net.n_v_heads, step).into_iter().map(|v| 0.5 + 0.49 * v).collect();
+        let gates = |step| wave(n_tokens * net.n_v_heads, step).into_iter().map(|v| 0.5 + 0.16 * v).collect();
         [wave(n_tokens * net.qkv_width(), 0.737), gates(0.31), gates(0.57), wave(net.state_len(), 0.913)]
     }
 
@@ -344,7 +344,7 @@ mod tests {
         ] {
             let [qkv, beta, decay, state] = inputs(&net, n_tokens);
             let [want, want_state] = reference(&net, &qkv, [&beta, &decay], &state);
-            on_all(|cpu, on| {
+            on_each(|cpu, on| {
                 let (mut qkv, mut state) = (qkv.clone(), state.clone());
                 let mut out = vec![f32::NAN; n_tokens * net.v_width()];
                 delta_net(cpu, &net, &mut qkv, [&beta, &decay], 1e-6, &mut state, &mut out);
@@ -359,7 +359,7 @@ mod tests {
     fn tokens_in_parts_are_tokens_at_once() {
         let net = shape(2, 4, 40, KeyHeads::Tiled);
         let [qkv, beta, decay, state] = inputs(&net, 23);
-        on_all(|cpu, on| {
+        on_each(|cpu, on| {
             let run = |parts: &[usize]| {
                 let (mut qkv, mut state, mut out) = (qkv.clone(), state.clone(), vec![0.0; 23 * net.v_width()]);
                 let mut t = 0;
@@ -386,7 +386,7 @@ mod tests {
     fn gates_equal_f64_at_the_ends_too() {
         let (alpha, beta) = ([-100.0, -3.0, 0.0, 2.0, 30.0, 100.0], [-100.0, -1.0, 0.0, 1.0, 5.0, 100.0]);
         let (bias, a) = ([0.5, -0.25], [-0.1, -2.0]);
-        on_all(|cpu, on| {
+        on_each(|cpu, on| {
             let (mut got_beta, mut decay) = (beta, alpha);
             delta_net_gates(cpu, &mut got_beta, &mut decay, &bias, &a);
             let want: Vec<f64> = wide(&beta).iter().map(|b| 1.0 / (1.0 + (-b).exp())).collect();

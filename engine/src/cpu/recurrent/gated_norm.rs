@@ -72,8 +72,8 @@ per_isa! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{assert_near, on_all, wave, wide};
     use super::*;
+    use crate::cpu::check::{assert_near, on_each, wave, wide};
 
     fn reference(norm: &GatedNorm<'_>, x: &[f32], gate: &[f32]) -> Vec<f64> {
         let silu: Vec<f64> = wide(gate).iter().map(|g| g / (1.0 + (-g).exp())).collect();
@@ -101,7 +101,7 @@ mod tests {
             for order in [GateOrder::NormFirst, GateOrder::GateFirst] {
                 let norm = GatedNorm { group, weight: &weight, eps: 1e-6, order };
                 let want = reference(&norm, &x, &gate);
-                on_all(|cpu, on| {
+                on_each(|cpu, on| {
                     let mut y = x.clone();
                     gated_norm(cpu, &norm, &mut y, &gate);
                     assert_near(&y, &want, 2e-6, &format!("{on}, {n_rows} x {group}, {order:?}"));

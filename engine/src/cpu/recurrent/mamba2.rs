@@ -203,8 +203,8 @@ unsafe fn step_column(token: &Token, shape: &Scan, state: *mut f32, column: usiz
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{assert_near, on_all, wave, wide};
     use super::*;
+    use crate::cpu::check::{assert_near, on_each, wave, wide};
 
     /// The definition, in f64: outputs and state.
     fn reference(shape: &Scan, args: &ScanArgs<'_>, state: &[f32]) -> [Vec<f64>; 2] {
@@ -236,8 +236,8 @@ mod tests {
 
     /// xbc, steps, a, d, state.
     fn inputs(shape: &Scan, n_tokens: usize) -> [Vec<f32>; 5] {
-        let steps = wave(n_tokens * shape.n_heads, 0.31).into_iter().map(|v| 0.5 + 0.49 * v).collect();
-        let a = wave(shape.n_heads, 0.9).into_iter().map(|v| -0.1 - v * v).collect();
+        let steps = wave(n_tokens * shape.n_heads, 0.31).into_iter().map(|v| 0.5 + 0.16 * v).collect();
+        let a = wave(shape.n_heads, 0.9).into_iter().map(|v| -0.1 - v * v / 9.0).collect();
         let (d, state) = (wave(shape.n_heads, 0.7), wave(shape.state_len(), 0.913));
         [wave(n_tokens * shape.xbc_width(), 0.737), steps, a, d, state]
     }
@@ -256,7 +256,7 @@ mod tests {
             let [xbc, steps, a, d, state] = inputs(&shape, n_tokens);
             let args = ScanArgs { xbc: &xbc, steps: &steps, a: &a, d: &d };
             let [want, want_state] = reference(&shape, &args, &state);
-            on_all(|cpu, on| {
+            on_each(|cpu, on| {
                 let (mut state, mut out) = (state.clone(), vec![f32::NAN; n_tokens * shape.x_width()]);
                 scan(cpu, &shape, &args, &mut state, &mut out);
                 assert_near(&out, &want, 2e-6, &format!("{on}, {shape:?}, outputs"));
@@ -269,7 +269,7 @@ mod tests {
     fn tokens_in_parts_are_tokens_at_once() {
         let shape = shape(4, 40, 2, 16);
         let [xbc, steps, a, d, state] = inputs(&shape, 23);
-        on_all(|cpu, on| {
+        on_each(|cpu, on| {
             let run = |parts: &[usize]| {
                 let (mut state, mut out) = (state.clone(), vec![0.0; 23 * shape.x_width()]);
                 let mut t = 0;
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn steps_equal_f64_at_the_ends_too() {
         let dt = [-80.0, -3.0, 0.0, 2.0, 30.0, 100.0];
-        on_all(|cpu, on| {
+        on_each(|cpu, on| {
             let mut steps = dt;
             scan_steps(cpu, &mut steps, &[0.5, -0.25]);
             for (i, (got, dt)) in steps.iter().zip(dt).enumerate() {
