@@ -4,11 +4,15 @@
     pip install llama-cpp-python==0.3.36 gguf==0.19.0 numpy
     python tests/goldens/make_arch_goldens.py models engine/tests/data/arch    # the models described below
     python tests/goldens/make_arch_goldens.py logits engine/tests/data/arch    # `.long.f32` beside every model that has none
+    python tests/goldens/make_arch_goldens.py quantised engine/tests/data/arch # `quantised.json`
 
 The models have the odd parts of real files that the first fixtures lack: what each is for stands beside it. Logits are
 little-endian f32 [96][n_vocab]: 96 tokens of `tokens.json` (modulo the vocabulary) in one batch on the CPU, a context of
 256, f32 cache, no flash attention. Those of Gemma models are from `gemma_forward.py`, since llama.cpp rounds its GELU; here
 it is held that the two agree to 2e-3 of the largest logit when both round.
+
+`quantised.json` has the mean Kullback-Leibler divergence of llama.cpp's logits for the same tokens when the large matrices
+are quantised, from those for the same weights decoded to f32.
 """
 import ctypes
 import json
@@ -18,11 +22,21 @@ import tempfile
 
 import gemma_forward
 import gguf
+import gguf.quants
 import llama_cpp as lc
 import numpy as np
 
 N_TOKENS = 96
 N_CONTEXT = 256
+
+# What is quantised, if its rows are whole blocks. The same list stands in `engine/tests/architectures_quantised.rs`.
+QUANTISED = [
+    "token_embd", "output", "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_gate", "attn_q_a", "attn_q_b",
+    "attn_kv_a_mqa", "attn_k_b", "attn_v_b", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_exps", "ffn_up_exps",
+    "ffn_gate_up_exps", "ffn_down_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "ssm_in", "ssm_out",
+    "in_proj", "out_proj",
+]  # fmt: skip
+TYPES = [gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.Q4_0]
 
 
 class Model:
@@ -484,6 +498,58 @@ def write_logits(path, folder, name):
     print(f"{name}: logits up to {np.abs(rows).max():.2f}")
 
 
+def quantised(path, out, type, is_decoded):
+    """The same model with large matrices of a type, or with what is left of them as f32."""
+    reader = gguf.GGUFReader(path)
+    writer = gguf.GGUFWriter(out, reader.fields["general.architecture"].contents())
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            writer.add_key_value(field.name, field.contents(), field.types[0], field.types[-1])
+    for tensor in reader.tensors:
+        elems = np.array(tensor.data)
+        is_large = tensor.name.endswith(".weight") and tensor.name.split(".")[-2] in QUANTISED
+        if not is_large or elems.ndim < 2 or elems.shape[-1] % 32:
+            writer.add_tensor(tensor.name, elems)
+            continue
+        blocks = gguf.quants.quantize(elems, type)
+        if is_decoded:
+            writer.add_tensor(tensor.name, gguf.quants.dequantize(blocks, type).astype(np.float32))
+        else:
+            writer.add_tensor(tensor.name, blocks, raw_dtype=type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def divergence(exact, got):
+    logs = [rows - rows.max(1, keepdims=True) for rows in (exact.astype(np.float64), got.astype(np.float64))]
+    exact, got = [rows - np.log(np.exp(rows).sum(1, keepdims=True)) for rows in logs]
+    return float((np.exp(exact) * (exact - got)).sum(1).mean())
+
+
+def write_divergences(folder):
+    with open(f"{folder}/tokens.json", encoding="utf-8") as file:
+        tokens = json.load(file)
+    divergences = {}
+    for file in sorted(os.listdir(folder)):
+        # llama.cpp does not read this one; its experts are those of another.
+        if not file.endswith(".gguf") or file == "llama-old-experts.gguf":
+            continue
+        name, path = file.removesuffix(".gguf"), f"{folder}/{file}"
+        with tempfile.TemporaryDirectory() as scratch:
+            for type in TYPES:
+                rows = []
+                for is_decoded in (True, False):
+                    quantised(path, f"{scratch}/model.gguf", type, is_decoded)
+                    rows.append(logits(f"{scratch}/model.gguf", tokens))
+                divergences.setdefault(name, {})[type.name] = float(f"{divergence(*rows):.3e}")
+        print(name, divergences[name])
+    with open(f"{folder}/quantised.json", "w", encoding="utf-8") as file:
+        json.dump(divergences, file, indent=1)
+        file.write("\n")
+
+
 def main():
     what, folder = sys.argv[1:3]
     callback = lc.llama_log_callback(lambda level, text, _: level == 4 and sys.stderr.write(text.decode()))
@@ -504,6 +570,8 @@ def main():
                 write_logits(f"{scratch}/model.gguf", folder, model.name)
             model = with_old_experts(model) if model.name == "llama-old-experts" else model
             model.write(f"{folder}/{model.name}.gguf")
+    elif what == "quantised":
+        write_divergences(folder)
     else:
         for file in sorted(os.listdir(folder)):
             name = file.removesuffix(".gguf")
