@@ -3,5 +3,6 @@ pub mod downloads;
 pub mod hub;
 pub mod models;
 pub mod nvml;
+pub mod teacher;
 #[cfg(target_os = "linux")]
 pub mod window;

@@ -2,16 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests, which may")]
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde::Deserialize;
-use tandem_engine::Flow;
 use tandem_engine::cpu::Isa;
-use tandem_engine::gguf::{MappedModel, ModelFacts, Writer};
-use tandem_engine::kv::{KvType, KvTypes};
-use tandem_engine::model::{LoadOptions, Model};
-use tandem_engine::quant;
-use tandem_engine::session::Session;
+use tandem_tests::teacher::{log_softmax, rows, write_decoded};
 
 /// What `goldens/make_logit_goldens.py` writes; what the runs are stands there.
 #[derive(Deserialize)]
@@ -102,26 +96,6 @@ fn smollm2_token_by_token_is_the_whole_batch() {
     }
 }
 
-/// Logits at every position.
-fn rows(path: &Path, tokens: &[u32], isa: Isa, chunks: &[usize]) -> Vec<Vec<f32>> {
-    let facts = ModelFacts::from_file(path).unwrap();
-    let options = LoadOptions {
-        isa: Some(isa),
-        kv_types: KvTypes::both(KvType::F32),
-        n_batch: tokens.len(),
-        ..LoadOptions::all_cpu(&facts, 2, tokens.len()).unwrap()
-    };
-    let model = Model::load(path, &options, &mut |_| Flow::Continue).unwrap();
-    let mut session = Session::new(Arc::new(model)).unwrap();
-    let mut rows = Vec::new();
-    let mut keep = |_: usize, logits: &[f32]| {
-        rows.push(logits.to_vec());
-        Flow::Continue
-    };
-    session.teacher_forced(tokens, chunks, &mut keep).unwrap();
-    rows
-}
-
 fn golden() -> Golden {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("goldens/smollm2-logits.json");
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
@@ -131,30 +105,9 @@ fn smollm2() -> PathBuf {
     tandem_tests::models::smollm2()
 }
 
-/// The same model with every weight as f32.
-fn write_decoded(from: &Path, to: &Path) {
-    let model = MappedModel::open(from).unwrap();
-    let mut writer = Writer::default();
-    for (key, value) in model.facts.metadata.iter() {
-        writer = writer.meta(key, value.clone());
-    }
-    for tensor in &model.facts.tensors {
-        let mut elems = vec![0.0; tensor.n_elems() as usize];
-        quant::decode_row(tensor.tensor_type, model.tensor_bytes(tensor), &mut elems).unwrap();
-        writer = writer.tensor_f32(&tensor.name, &tensor.shape, &elems);
-    }
-    writer.write(to).unwrap();
-}
-
 /// Log-probability of the token that follows, at every position but the last.
 fn logprobs(rows: &[Vec<f32>], tokens: &[u32]) -> Vec<f64> {
     rows.iter().zip(&tokens[1..]).map(|(row, &next)| log_softmax(row, next)).collect()
-}
-
-fn log_softmax(logits: &[f32], token: u32) -> f64 {
-    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - max).exp()).sum();
-    f64::from(logits[token as usize]) - max - sum.ln()
 }
 
 /// Over the positions that both have.
