@@ -8,6 +8,9 @@ use crate::moe::{Gating, Weights};
 
 pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
     let Ground { n_embd, eps } = Ground::load(loader)?;
+    if loader.scale_or_none("attention.temperature_scale")?.is_some() {
+        return Err(loader.unsupported("queries that grow with their position"));
+    }
     let rope = Rope::load(loader, RopeKind::Norm, loader.count("rope.dimension_count")?)?;
     // YaRN's sharpening is in the scores' factor here, not in the rope.
     let log_multiplier = loader.facts().arch_f32_or("rope.scaling.yarn_log_multiplier", 0.0)?;
