@@ -109,7 +109,7 @@ impl Session {
     ///
     /// chunks   lengths of the chunks, cycled; empty, zero or too large stands for the largest batch
     /// sink     called with the position and its logits [n_vocab]; `Break` cancels
-    /// Errors   as `feed`
+    /// Errors   as `feed`; `LogitsNotFinite`
     pub fn teacher_forced(
         &mut self,
         tokens: &[u32],
@@ -133,6 +133,9 @@ impl Session {
                 self.model.head(rows.clone(), &mut step);
                 let logits = self.buffers.logits.elems().chunks_exact(self.model.n_vocab());
                 for (row, logits) in rows.zip(logits) {
+                    if let Some(token) = logits.iter().position(|logit| !logit.is_finite()) {
+                        return Err(EngineError::LogitsNotFinite { token: token as u32 });
+                    }
                     go_on(sink(first + row, logits))?;
                 }
             }
@@ -237,7 +240,7 @@ struct Turns<'a> {
 }
 
 /// Turns that end closer together share a checkpoint: a step of fewer tokens is slower.
-const MIN_TURN_TOKENS: usize = 128;
+const MIN_TURN_TOKENS: usize = 32;
 
 impl Turns<'_> {
     /// The next turn behind `first`, at some distance from the previous one; the last token counts as one, since an answer

@@ -87,6 +87,10 @@ const VARIANTS: &[(&str, Tolerances)] = &[
     ("lfm2-window", ROUNDING),
     ("granitehybrid-rope", ROUNDING),
     ("nemotron_h_moe-latent", ROUNDING),
+    ("phi3-untyped", ROUNDING),
+    ("mistral3-multiplier", ROUNDING),
+    ("granite-still", ROUNDING),
+    ("gpt-oss-pattern", ROUNDING),
 ];
 
 /// What `FIXTURES` were fed first.

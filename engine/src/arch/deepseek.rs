@@ -12,9 +12,9 @@ pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError
         return Err(loader.unsupported("queries that grow with their position"));
     }
     let rope = Rope::load(loader, RopeKind::Norm, loader.count("rope.dimension_count")?)?;
-    // YaRN's sharpening is in the scores' factor here, not in the rope.
+    // YaRN's sharpening is in the scores' factor too, and in it alone if the file says by how much.
     let log_multiplier = loader.facts().arch_f32_or("rope.scaling.yarn_log_multiplier", 0.0)?;
-    let sharpening = rope.yarn_factor().map_or(1.0, |factor| 1.0 + log_multiplier * factor.ln());
+    let sharpening = rope.yarn_factor().map_or(1.0, |factor| rope.magnitude() * (1.0 + log_multiplier * factor.ln()));
     let options = LatentAttentionOptions::load(loader, n_embd, eps)?.scaled(sharpening * sharpening);
     let layers = PreNorm { experts: (gating(loader)?, Weights::AsTheyAre), ..PreNorm::default() };
     let stack = layers.load_with(loader, vec![rope], |layer| {

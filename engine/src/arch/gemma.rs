@@ -8,16 +8,25 @@ use super::blocks::{
 use super::{Architecture, Loader};
 use crate::error::EngineError;
 
+/// Where files of the second generation do not say.
+const SCORE_CAP: f32 = 50.0;
+const LOGIT_CAP: f32 = 30.0;
+
 pub(super) fn load_gemma2(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
     let window = loader.count_or("attention.sliding_window", 4096)?;
-    let softcap = loader.scale_or_none("attn_logit_softcapping")?;
+    let softcap = Some(loader.scale_or_none("attn_logit_softcapping")?.unwrap_or(SCORE_CAP));
+    let is_sliding = loader.sliding_layers(2)?;
     // The model with 46 layers is the one of 27 billion weights.
     let wide = WideScores { n_layers: 46 };
     let rope = rope(loader)?;
-    load(loader, vec![rope], |layer, attention| {
-        let window = layer.is_multiple_of(2).then_some(window);
-        AttentionOptions { window, softcap, scale: wide.scale(loader, &attention), ..attention }
-    })
+    let sliding = rope.with_window_base(loader)?;
+    let mut stack = load(loader, vec![rope, sliding], |layer, attention| {
+        let window = is_sliding[layer].then_some(window);
+        let rope = Some(usize::from(window.is_some()));
+        AttentionOptions { window, rope, softcap, scale: wide.scale(loader, &attention), ..attention }
+    })?;
+    stack.head = stack.head.capped(LOGIT_CAP);
+    Ok(Box::new(stack))
 }
 
 pub(super) fn load_gemma3(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
@@ -27,12 +36,13 @@ pub(super) fn load_gemma3(loader: &Loader) -> Result<Box<dyn Architecture>, Engi
     let wide = WideScores { n_layers: 62 };
     let rope = rope(loader)?;
     let sliding = rope.plain(loader, loader.scale_or("rope.freq_base_swa", 10_000.0)?, rope.n_rotated())?;
-    load(loader, vec![rope, sliding], |layer, attention| {
+    let stack = load(loader, vec![rope, sliding], |layer, attention| {
         let window = window.filter(|_| is_sliding[layer]);
         let rope = Some(usize::from(window.is_some()));
         let norms = HeadNorms::PerHead { eps };
         AttentionOptions { window, rope, norms, scale: wide.scale(loader, &attention), ..attention }
-    })
+    })?;
+    Ok(Box::new(stack))
 }
 
 /// The models of 27 billion weights, known by their layers, scale scores by the width of the stream over the heads.
@@ -57,7 +67,7 @@ fn load(
     loader: &Loader,
     ropes: Vec<Rope>,
     attention: impl Fn(usize, AttentionOptions) -> AttentionOptions,
-) -> Result<Box<dyn Architecture>, EngineError> {
+) -> Result<Stack, EngineError> {
     let Ground { n_embd, eps } = Ground::load(loader)?;
     let layer = |layer: usize| {
         let (mixer, ffn) = (loader.mixer(layer), loader.ffn(layer));
@@ -83,5 +93,5 @@ fn load(
     let layers = loader.layers().map(layer).collect::<Result<Vec<_>, EngineError>>()?;
     let head = Head::load(loader, &embedding, eps)?;
     let embedding = embedding.scaled((n_embd as f32).sqrt());
-    Ok(Box::new(Stack { ropes, embedding, layers, head }))
+    Ok(Stack { ropes, embedding, layers, head })
 }

@@ -15,7 +15,7 @@ pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError
     let layers = PreNorm {
         rope: RopeKind::Neox,
         ffn_norm: "post_attention_norm.weight",
-        experts: (Gating::Sigmoid, Weights::Normalised),
+        experts: (Gating::Sigmoid, Weights::AsTheyAre),
         ..PreNorm::default()
     };
     Ok(Box::new(layers.load(loader, |_, attention| AttentionOptions { norms, ..attention })?))

@@ -23,9 +23,10 @@ pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError
         experts: (Gating::SoftmaxOfSelected, Weights::AsTheyAre),
         ..PreNorm::default()
     };
-    let stack = layers.load(loader, |layer, attention| {
-        let window = layer.is_multiple_of(2).then_some(window);
-        AttentionOptions { window, ..attention }
+    let is_sliding = loader.sliding_layers(2)?;
+    let stack = layers.load_with_windows(loader, |layer, attention| AttentionOptions {
+        window: is_sliding[layer].then_some(window),
+        ..attention
     })?;
     Ok(Box::new(stack))
 }

@@ -1,12 +1,20 @@
 //! `granite`, `granitemoe`: like `llama` with factors on the embedding, on what each half adds, on scores and on logits.
 
-use super::blocks::{PreNorm, Stack};
+use super::blocks::{AttentionOptions, PreNorm, Stack};
 use super::{Architecture, Loader};
 use crate::error::EngineError;
 
 pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
-    let stack = layers(loader)?.load(loader, |_, attention| attention)?;
+    // The models with experts turn them always.
+    let is_turned = loader.has_experts()? || is_turned(loader)?;
+    let stack = layers(loader)?
+        .load(loader, |_, attention| AttentionOptions { rope: attention.rope.filter(|_| is_turned), ..attention })?;
     Ok(Box::new(scaled(loader, stack)?))
+}
+
+/// Whether queries and keys are turned at all: that is what this key says here.
+pub(super) fn is_turned(loader: &Loader) -> Result<bool, EngineError> {
+    Ok(loader.facts().arch_bool_or("rope.scaling.finetuned", true)?)
 }
 
 /// Layers with a factor on what each half adds.

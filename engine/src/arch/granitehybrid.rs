@@ -8,8 +8,7 @@ use crate::error::EngineError;
 pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
     let Ground { n_embd, eps } = Ground::load(loader)?;
     let mamba2 = Mamba2Options::load(loader, n_embd, eps)?;
-    // What this key says here is whether queries and keys are turned at all.
-    let is_turned = loader.facts().arch_bool_or("rope.scaling.finetuned", true)?;
+    let is_turned = granite::is_turned(loader)?;
     let attention = |layer| {
         let usual = AttentionOptions::load(loader, layer, n_embd)?;
         Ok::<_, EngineError>(AttentionOptions { rope: usual.rope.filter(|_| is_turned), ..usual })

@@ -153,6 +153,16 @@ impl Loader {
         }
     }
 
+    /// The same where all layers that have one at all must have the same.
+    pub(crate) fn count_of_all(&self, key: &str) -> Result<usize, EngineError> {
+        let Some(values) = self.facts().arch_u32_per_layer(key)? else { return self.count(key) };
+        let value = values.iter().copied().find(|value| *value > 0).unwrap_or(0);
+        match values.iter().find(|other| **other > 0 && **other != value) {
+            None => self.positive(key, value),
+            Some(other) => Err(self.invalid(key, format!("{value} in all layers"), other)),
+        }
+    }
+
     /// The same with what its absence means.
     pub(crate) fn count_of_layer_or(&self, key: &str, layer: usize, absent: usize) -> Result<usize, EngineError> {
         match self.facts().arch_u32_per_layer(key)? {
@@ -282,14 +292,15 @@ impl<'a> Part<'a> {
 
     fn weight_of(&self, name: &str, tensor: &TensorFacts, rows: Option<Range<usize>>) -> Result<Weight, EngineError> {
         let weight = Weight::new(self.device, &self.loader.model, tensor, rows)?;
-        Ok(weight.scaled(self.scales(name, 1)?))
+        let n_cols = weight.n_cols();
+        Ok(weight.scaled(self.scales(name, 1, n_cols)?))
     }
 
-    /// Factors on the products with `n` matrices: any `name.weight` may have a `name.scale` (NVFP4 does), one for each.
-    fn scales(&self, name: &str, n: usize) -> Result<Option<Vec<f32>>, EngineError> {
+    /// Factors on the products with `n` matrices: any `name.weight` may have a `name.scale` (NVFP4 does), one for each. One of
+    /// another length belongs to what goes into a matrix of that width; the family that has it reads it.
+    fn scales(&self, name: &str, n: usize, n_cols: usize) -> Result<Option<Vec<f32>>, EngineError> {
         let name = format!("{}.scale", name.trim_end_matches(".weight"));
-        // A scale of another length belongs to the input of the product; the family that has one reads it.
-        match self.has(&name) && self.find(&name)?.n_elems() == n as u64 {
+        match self.has(&name) && (n > 1 || self.find(&name)?.n_elems() != n_cols as u64) {
             true => self.elems(&name, n).map(Some),
             false => Ok(None),
         }
@@ -309,7 +320,7 @@ impl<'a> Part<'a> {
             vec![self.tensor(&whole, &shape)?]
         };
         let stack = WeightStack::new(self.device, &self.loader.model, &tensors, None)?;
-        Ok(stack.scaled(self.scales(name, n)?))
+        Ok(stack.scaled(self.scales(name, n, n_cols)?))
     }
 
     /// Some rows of each of the matrices in one tensor `name.weight`.
@@ -321,7 +332,7 @@ impl<'a> Part<'a> {
     ) -> Result<WeightStack, EngineError> {
         let tensor = self.tensor(&format!("{name}.weight"), &shape)?;
         let stack = WeightStack::new(self.device, &self.loader.model, &[tensor], Some(rows))?;
-        Ok(stack.scaled(self.scales(name, shape[0])?))
+        Ok(stack.scaled(self.scales(name, shape[0], shape[2])?))
     }
 
     /// The elements of a small matrix that may be there, row after row.

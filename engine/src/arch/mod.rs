@@ -158,13 +158,17 @@ pub fn survey(facts: &ModelFacts) -> Result<Survey, EngineError> {
 /// Builds the family that a file names.
 pub(crate) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
     let architecture = loader.facts().architecture()?;
+    let Some(row) = find(architecture) else {
+        return Err(EngineError::ArchitectureUnsupported { architecture: architecture.to_owned() });
+    };
     if loader.layers().is_empty() {
         return Err(loader.invalid("block_count", "1 or more", 0));
     }
-    match find(architecture) {
-        Some(row) => (row.load)(loader),
-        None => Err(EngineError::ArchitectureUnsupported { architecture: architecture.to_owned() }),
+    loader.count("context_length")?;
+    if !loader.facts().arch_bool_or("attention.causal", true)? {
+        return Err(loader.unsupported("attention to later tokens"));
     }
+    (row.load)(loader)
 }
 
 fn find(architecture: &str) -> Option<&'static ArchitectureRow> {

@@ -42,12 +42,13 @@ pub(super) fn load_olmoe(loader: &Loader) -> Result<Box<dyn Architecture>, Engin
 pub(super) fn load_olmo2(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError> {
     let Ground { n_embd, eps } = Ground::load(loader)?;
     let window = loader.count_or_none("attention.sliding_window")?;
+    let is_sliding = loader.sliding_layers(4)?;
     let norms = HeadNorms::AllHeads { eps };
     let rope =
         Rope::load(loader, RopeKind::Neox, loader.n_rotated(AttentionOptions::load(loader, 0, n_embd)?.head_dim)?)?;
     let layer = |layer: usize| {
         let (mixer, ffn) = (loader.mixer(layer), loader.ffn(layer));
-        let window = window.filter(|_| layer % 4 < 3);
+        let window = window.filter(|_| is_sliding[layer]);
         let rope = Some(usize::from(window.is_some()));
         let options = AttentionOptions { norms, window, rope, ..AttentionOptions::load(loader, layer, n_embd)? };
         let dense = Dense::load(loader, layer, n_embd, Activation::SILU)?;

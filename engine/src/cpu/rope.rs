@@ -22,11 +22,6 @@ pub enum RopeScaling {
         /// The factor.
         factor: f32,
     },
-    /// Frequencies by their factors alone, rotated values by a factor of their own.
-    Magnitude {
-        /// Factor of the rotated values.
-        magnitude: f32,
-    },
     /// Low frequencies divided, high ones kept, a ramp between.
     Yarn {
         /// Context over trained context.
@@ -37,8 +32,6 @@ pub enum RopeScaling {
         beta_fast: f32,
         /// Rotations below which a frequency is divided (1).
         beta_slow: f32,
-        /// Factor of the rotated values; the usual one is `1 + 0.1 ln(factor)` times the file's `attn_factor`.
-        magnitude: f32,
     },
 }
 
@@ -55,6 +48,8 @@ pub struct RopeOptions<'a> {
     pub freq_factors: Option<&'a [f32]>,
     /// Scaling.
     pub scaling: RopeScaling,
+    /// Factor of the rotated values, 1 where nothing was stretched.
+    pub magnitude: f32,
 }
 
 /// Frequencies of a model, and the angles of the tokens of a pass.
@@ -92,10 +87,7 @@ impl Rope {
         Rope {
             kind: options.kind,
             n_rot: options.n_rot,
-            magnitude: match options.scaling {
-                RopeScaling::Yarn { magnitude, .. } | RopeScaling::Magnitude { magnitude } => magnitude,
-                RopeScaling::None | RopeScaling::Linear { .. } => 1.0,
-            },
+            magnitude: options.magnitude,
             frequencies: (0..n).map(frequency).collect(),
             cos: vec![0.0; n * max_tokens],
             sin: vec![0.0; n * max_tokens],
@@ -175,7 +167,7 @@ per_isa! {
 /// What frequency j is multiplied with.
 fn scaling_of(options: &RopeOptions<'_>, j: usize) -> f64 {
     match options.scaling {
-        RopeScaling::None | RopeScaling::Magnitude { .. } => 1.0,
+        RopeScaling::None => 1.0,
         RopeScaling::Linear { factor } => 1.0 / f64::from(factor),
         RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, .. } => {
             let n_rot = options.n_rot as f64;
@@ -203,6 +195,7 @@ mod tests {
         freq_base: 10_000.0,
         freq_factors: None,
         scaling: RopeScaling::None,
+        magnitude: 1.0,
     };
 
     fn wave(n: usize) -> Vec<f32> {
@@ -260,14 +253,8 @@ mod tests {
 
     #[test]
     fn yarn_keeps_fast_pairs_divides_slow_ones_and_scales_values() {
-        let scaling = RopeScaling::Yarn {
-            factor: 4.0,
-            original_context: 4096.0,
-            beta_fast: 32.0,
-            beta_slow: 1.0,
-            magnitude: 1.5,
-        };
-        let o = RopeOptions { n_rot: 128, scaling, ..PLAIN };
+        let scaling = RopeScaling::Yarn { factor: 4.0, original_context: 4096.0, beta_fast: 32.0, beta_slow: 1.0 };
+        let o = RopeOptions { n_rot: 128, scaling, magnitude: 1.5, ..PLAIN };
         let (yarn, plain) = (Rope::new(&o, 1), Rope::new(&RopeOptions { scaling: RopeScaling::None, ..o }, 1));
         let ratio: Vec<f64> = yarn.frequencies.iter().zip(&plain.frequencies).map(|(a, b)| a / b).collect();
         // c(32) = 20.95 and c(1) = 45.03 for these numbers: kept up to pair 20, divided from pair 46 on

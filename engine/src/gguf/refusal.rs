@@ -146,7 +146,7 @@ impl ModelFacts {
 }
 
 /// Marks of draft heads, in architectures and at the start of file names.
-const DRAFT_MARKS: &[&str] = &["mtp", "eagle3", "dflash", "dspark"];
+const DRAFT_MARKS: &[&str] = &["assistant", "mtp", "eagle3", "dflash", "dspark"];
 
 /// Architectures that only embed. Source: `llama-arch.cpp` of llama.cpp.
 #[rustfmt::skip]

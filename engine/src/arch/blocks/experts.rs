@@ -83,7 +83,7 @@ impl ExpertOptions {
     /// Errors   counts of zero, more used than there are, groups that do not divide, an unknown gating
     pub(crate) fn load(loader: &Loader, n_embd: usize, gating: Gating, weights: Weights) -> Result<Self, EngineError> {
         let n_experts = loader.count("expert_count")?;
-        let n_used = loader.count("expert_used_count")?;
+        let n_used = loader.count_of_all("expert_used_count")?;
         if n_used > n_experts {
             return Err(loader.invalid("expert_used_count", format!("at most the {n_experts} experts"), n_used));
         }
@@ -104,10 +104,10 @@ impl ExpertOptions {
             scale if scale.is_finite() => scale,
             scale => return Err(loader.invalid("expert_weights_scale", "a number", scale)),
         };
-        let n_ff = match loader.facts().arch_u32_or("expert_feed_forward_length", 0)? {
-            0 => loader.count("feed_forward_length")?,
-            n_ff => n_ff as usize,
-        };
+        let key = "expert_feed_forward_length";
+        let widths = loader.facts().arch_u32_per_layer(key)?.unwrap_or_default();
+        let is_said = widths.iter().any(|width| *width > 0);
+        let n_ff = loader.count_of_all(if is_said { key } else { "feed_forward_length" })?;
         let routing = Routing { n_experts, n_used, gating, weights, scale, groups: groups(loader, n_experts, n_used)? };
         Ok(Self { n_embd, n_ff, activation: Activation::SILU, routing })
     }

@@ -75,6 +75,23 @@ impl PreNorm {
         })
     }
 
+    /// Layers of attention, of which those with a window may have a frequency base of their own.
+    ///
+    /// attention  changes what the usual keys say for a layer
+    pub(crate) fn load_with_windows(
+        self,
+        loader: &Loader,
+        attention: impl Fn(usize, AttentionOptions) -> AttentionOptions,
+    ) -> Result<Stack, EngineError> {
+        let mut stack = self.load(loader, |layer, usual| {
+            let options = attention(layer, usual);
+            AttentionOptions { rope: options.rope.map(|rope| rope + usize::from(options.window.is_some())), ..options }
+        })?;
+        let sliding = stack.ropes[0].with_window_base(loader)?;
+        stack.ropes.push(sliding);
+        Ok(stack)
+    }
+
     /// Layers of any mixers.
     pub(crate) fn load_with(
         self,
