@@ -155,6 +155,12 @@ pub(crate) struct Bench {
     /// Compute threads; by default as planned
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<u32>,
+    /// Type of the keys in the KV cache: f32, f16, q8_0 or q4_0, by default as planned; also written -ctk
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) cache_type_k: Option<KvType>,
+    /// Type of the values in the KV cache; also written -ctv
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) cache_type_v: Option<KvType>,
     /// Instruction set: scalar, avx2, avxvnni or avx512vnni; by default the best one present
     #[arg(long)]
     pub(crate) isa: Option<Isa>,

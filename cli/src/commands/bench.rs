@@ -9,6 +9,7 @@ use tandem_core::wire::Text;
 use tandem_engine::Flow;
 use tandem_engine::error::EngineError;
 use tandem_engine::gguf::ModelFacts;
+use tandem_engine::kv::KvTypes;
 use tandem_engine::model::{LoadOptions, Model};
 use tandem_engine::session::Session;
 
@@ -97,7 +98,9 @@ fn options(args: &args::Bench, facts: &ModelFacts, global: &Args) -> anyhow::Res
     let n_tokens = args.prompt.get().max(args.generate.get() + 1);
     let wishes = args::Wishes { context_length: Some(n_tokens as u32), n_gpu_layers: None, n_threads: args.threads };
     let options = open::planned(facts, wishes, global)?;
-    Ok(LoadOptions { isa: args.isa, context_length: n_tokens, ..options })
+    let KvTypes { k, v } = options.kv_types;
+    let kv_types = KvTypes { k: args.cache_type_k.unwrap_or(k), v: args.cache_type_v.unwrap_or(v) };
+    Ok(LoadOptions { isa: args.isa, context_length: n_tokens, kv_types, ..options })
 }
 
 fn run_prompt(session: &mut Session, n_tokens: usize, looks: &mut Looks) -> Result<Duration, EngineError> {
