@@ -91,6 +91,7 @@ const VARIANTS: &[(&str, Tolerances)] = &[
     ("mistral3-multiplier", ROUNDING),
     ("granite-still", ROUNDING),
     ("gpt-oss-pattern", ROUNDING),
+    ("qwen3moe-lists", ROUNDING),
 ];
 
 /// What `FIXTURES` were fed first.

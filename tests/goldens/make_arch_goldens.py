@@ -475,10 +475,19 @@ def gpt_oss_pattern():
     return edited("gpt-oss", "gpt-oss-pattern", **keys)
 
 
+def qwen3moe_lists():
+    """Counts of experts and their width as lists with a value for each layer."""
+    m = edited("qwen3moe", "qwen3moe-lists")
+    for key in ["expert_used_count", "expert_feed_forward_length"]:
+        m.keys[key] = [m.keys[key]] * m.keys["block_count"]
+    return m
+
+
 MODELS = [
     llama_biases, llama_linear, llama_old_experts, mistral3_experts, qwen2_fused, qwen3_tied, gemma3_small,
     gemma3n_shared, deepseek2_lite, deepseek2_groups, glm4moe_nextn, phi3_short, olmo2_plain, qwen35_heads, lfm2_window,
     granitehybrid_rope, nemotron_h_moe_latent, phi3_untyped, mistral3_multiplier, granite_still, gpt_oss_pattern,
+    qwen3moe_lists,
 ]  # fmt: skip
 
 

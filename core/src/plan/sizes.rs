@@ -1,6 +1,6 @@
 //! What a model weighs, part by part, added up from its tensor table.
 use tandem_engine::arch::{self, Survey};
-use tandem_engine::gguf::{ModelFacts, TensorFacts};
+use tandem_engine::gguf::{GgufError, ModelFacts, TensorFacts};
 
 use super::kv::LayerKv;
 use super::refusal::PlanRefusal;
@@ -44,7 +44,7 @@ impl Sizes {
             layers: vec![Layer::default(); n_layers],
             head_is_tied: facts.tensor("output.weight").is_none(),
             n_experts: facts.arch_u32_or("expert_count", 0)?,
-            n_experts_used: facts.arch_u32_or("expert_used_count", 0)?,
+            n_experts_used: most_of_layers(facts, "expert_used_count")?,
             max_context: facts.context_length()?,
             ..Self::default()
         };
@@ -140,6 +140,11 @@ impl Sizes {
     pub(super) fn n_layers_with_cache(&self) -> usize {
         self.layers.iter().filter(|layer| layer.kv.is_cached()).count()
     }
+}
+
+/// A count that files write once, or as a list with one for each layer.
+fn most_of_layers(facts: &ModelFacts, key: &str) -> Result<u32, GgufError> {
+    Ok(facts.arch_u32_per_layer(key)?.and_then(|counts| counts.into_iter().max()).unwrap_or(0))
 }
 
 /// Adds without wrapping: sizes come from a file and may be absurd.

@@ -233,6 +233,20 @@ fn no_room_for_the_cache_is_refused_with_what_is_missing() {
     assert!(!failure.message.zh.is_empty() && !failure.hint.en.is_empty() && !failure.hint.zh.is_empty());
 }
 
+/// What the engine runs can be planned, odd headers among them.
+#[test]
+fn every_architecture_gets_a_plan() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/data/arch");
+    let files = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let models: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "gguf")).collect();
+    assert!(models.len() > 50, "{} models", models.len());
+    for path in models {
+        let facts = tandem_engine::gguf::ModelFacts::from_file(&path).unwrap();
+        let planned = plan(&facts, &machine(None, 16.0, 12.0), &Wishes::default());
+        assert!(planned.is_ok(), "{}: {}", path.display(), planned.unwrap_err());
+    }
+}
+
 #[test]
 fn headers_without_what_a_plan_needs_are_refused() {
     let writer = || tandem_engine::gguf::Writer::new("llama");
