@@ -16,7 +16,7 @@ pub(crate) enum Gating {
     SoftmaxOfSelected,
 }
 
-/// How a model routes. Source: `architectures.md` of the reference; DeepSeek-V3 report section 2.1.2 for groups and bias.
+/// How a model routes. Source: llama.cpp `build_moe_ffn`; DeepSeek-V3 report section 2.1.2 for groups and bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Routing {
     /// Experts of a layer.
