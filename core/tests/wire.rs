@@ -1,4 +1,4 @@
-//! `ui/src/lib/wire.ts` is what `core/src/wire.rs` says, no more and no less.
+//! `ui/src/lib/wire.ts` is what `core/src/wire/` says, no more and no less.
 //!
 //! `TANDEM_BLESS=1 cargo test -p tandem-core --test wire` writes it anew.
 
@@ -9,7 +9,11 @@ use ts_rs::{Config, TS};
 
 const REFRESH: &str = "TANDEM_BLESS=1 cargo test -p tandem-core --test wire";
 
-/// Declares every wire type, in the order of `wire.rs`.
+/// The files of `core/src/wire/`, in the order in which their types are declared.
+const FILES: [&str; 10] =
+    ["mod", "settings", "hub", "downloads", "library", "hardware", "plan", "runtime", "chats", "app"];
+
+/// Declares every wire type, file by file in the order of `FILES`.
 macro_rules! declarations {
     ($($name:ident)*) => { [$((stringify!($name), declaration::<wire::$name>())),*] };
 }
@@ -46,9 +50,13 @@ fn typescript_copy_is_up_to_date() {
 
 #[test]
 fn every_wire_type_is_declared_in_order() {
-    let source = include_str!("../src/wire.rs");
-    let in_source: Vec<&str> = source
-        .lines()
+    let sources = FILES.map(|file| {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/wire").join(file).with_extension("rs");
+        std::fs::read_to_string(path).unwrap()
+    });
+    let in_source: Vec<&str> = sources
+        .iter()
+        .flat_map(|source| source.lines())
         .filter_map(|line| line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub enum ")))
         .map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next().unwrap())
         .collect();
@@ -62,7 +70,7 @@ fn typescript_sees_plain_numbers() {
 }
 
 fn typescript() -> String {
-    let mut out = format!("// Generated from core/src/wire.rs; refresh with `{REFRESH}`.\n");
+    let mut out = format!("// Generated from core/src/wire/; refresh with `{REFRESH}`.\n");
     for (_, declaration) in declarations() {
         out.push('\n');
         out.push_str(&declaration);

@@ -1,4 +1,4 @@
-// Generated from core/src/wire.rs; refresh with `TANDEM_BLESS=1 cargo test -p tandem-core --test wire`.
+// Generated from core/src/wire/; refresh with `TANDEM_BLESS=1 cargo test -p tandem-core --test wire`.
 
 /** A sentence in both of the app's languages; the reader picks. */
 export type Text = {

@@ -1,0 +1,58 @@
+//! The app as a whole.
+
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
+
+use super::{Download, Failure, Gauges, Hardware, LibraryModel, RuntimeState, Settings};
+
+/// What the window needs at start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct AppInfo {
+    /// Version of the app.
+    pub version: String,
+    /// Settings.
+    pub settings: Settings,
+    /// Hub in use.
+    pub hub_url: String,
+    /// Where data lies.
+    pub data_dir: String,
+    /// Where models lie.
+    pub models_dir: String,
+    /// The machine.
+    pub hardware: Hardware,
+    /// What is loaded.
+    pub runtime: RuntimeState,
+    /// Problems found at start that do not keep the app from running (a full disk, a damaged database set aside).
+    pub notices: Vec<Failure>,
+}
+
+/// What the app tells the window without being asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum AppEvent {
+    /// A download changed (at most four times a second each).
+    Download {
+        /// The download.
+        download: Download,
+    },
+    /// A download was cancelled and is gone.
+    DownloadGone {
+        /// Its identifier.
+        id: String,
+    },
+    /// The library changed.
+    Library {
+        /// All of it.
+        models: Vec<LibraryModel>,
+    },
+    /// What is loaded changed.
+    Runtime {
+        /// Now.
+        state: RuntimeState,
+    },
+    /// Gauges.
+    Gauges {
+        /// Now.
+        gauges: Gauges,
+    },
+}

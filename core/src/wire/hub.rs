@@ -1,0 +1,146 @@
+//! What the hub has: models, versions, files.
+
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
+
+use super::{Failure, Plan, Text, Wishes};
+
+/// A search on the hub.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+pub struct SearchRequest {
+    /// Free text; empty lists the most downloaded.
+    pub query: String,
+    /// Continue a page: what `SearchPage::next` said.
+    pub cursor: Option<String>,
+}
+
+/// One page of search results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct SearchPage {
+    /// Repos, in the hub's order.
+    pub models: Vec<HubModel>,
+    /// More, if any.
+    pub next: Option<String>,
+}
+
+/// A repo on the hub, as a list shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct HubModel {
+    /// `publisher/name`.
+    pub id: String,
+    /// Downloads in 30 days.
+    #[ts(type = "number")]
+    pub downloads: u64,
+    /// Likes.
+    #[ts(type = "number")]
+    pub likes: u64,
+    /// Whether a licence must be accepted first.
+    pub gated: bool,
+    /// ISO 8601, as the hub says.
+    pub last_modified: Option<String>,
+    /// Tags, as the hub says.
+    pub tags: Vec<String>,
+    /// Licence identifier, from the tags.
+    pub license: Option<String>,
+    /// `general.architecture`, from the hub's own parse.
+    pub architecture: Option<String>,
+    /// Parameters, from the hub's own parse.
+    #[ts(type = "number | null")]
+    pub n_params: Option<u64>,
+    /// Trained context length in tokens, from the hub's own parse.
+    #[ts(type = "number | null")]
+    pub context_length: Option<u64>,
+}
+
+/// One file of a repo at a commit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
+pub struct RepoFile {
+    /// `publisher/name`.
+    pub repo: String,
+    /// Commit the answer was pinned to.
+    pub commit: String,
+    /// Path in the repo, `/` between parts.
+    pub path: String,
+    /// Size.
+    #[ts(type = "number")]
+    pub size_bytes: u64,
+    /// SHA256 in hex, where the hub tells it.
+    pub sha256: Option<String>,
+}
+
+/// What a model's page shows; plans follow from `plan_versions`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct ModelPage {
+    /// The repo.
+    pub model: HubModel,
+    /// Commit everything here is pinned to.
+    pub commit: String,
+    /// Quantised versions, smallest first; shards are one version.
+    pub versions: Vec<ModelVersion>,
+    /// Why there are none, or why none can be used.
+    pub refusal: Option<Failure>,
+}
+
+/// One quantised version of a model: one file, or all shards of one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct ModelVersion {
+    /// Quantisation label, such as `Q4_K_M`.
+    pub quant: String,
+    /// One file, or the shards in order.
+    pub files: Vec<RepoFile>,
+    /// Of all files.
+    #[ts(type = "number")]
+    pub size_bytes: u64,
+    /// Where this version stands on this machine.
+    pub presence: Presence,
+}
+
+/// Where a version stands on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Presence {
+    /// Not here.
+    Absent,
+    /// Being downloaded.
+    Downloading {
+        /// Download to look at.
+        download_id: String,
+    },
+    /// In the library.
+    Here {
+        /// Library model to use.
+        model_id: String,
+    },
+}
+
+/// Asks for plans of all versions of a repo.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct PlanVersionsRequest {
+    /// `publisher/name`.
+    pub repo: String,
+    /// Constraints.
+    pub wishes: Wishes,
+}
+
+/// Plans of all versions of a repo, from their headers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct PlannedVersions {
+    /// In the order of `ModelPage::versions`.
+    pub versions: Vec<PlannedVersion>,
+    /// Index of the version to take here, if any runs.
+    #[ts(type = "number | null")]
+    pub recommended: Option<usize>,
+    /// Why that one, and what the next better and next smaller would cost.
+    pub reason: Text,
+}
+
+/// One version's plan, or why there is none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct PlannedVersion {
+    /// Path of its first file.
+    pub path: String,
+    /// The plan.
+    pub plan: Option<Plan>,
+    /// Why it cannot run here at all.
+    pub refusal: Option<Failure>,
+}

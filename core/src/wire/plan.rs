@@ -1,0 +1,174 @@
+//! Plans: what goes where, why, and how fast it will be.
+
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
+
+use super::Text;
+
+/// What the person wants; each is a constraint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+#[serde(default)]
+pub struct Wishes {
+    /// Context length in tokens.
+    pub context_length: Option<u32>,
+    /// Layers on the GPU.
+    pub n_gpu_layers: Option<u32>,
+    /// Compute threads.
+    pub n_threads: Option<u32>,
+}
+
+/// How a model would run on this machine, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct Plan {
+    /// `general.architecture`.
+    pub architecture: String,
+    /// Quantisation label.
+    pub quant: String,
+    /// In one word.
+    pub verdict: Verdict,
+    /// In one line: `Runs well: about 17 tokens/s, 8k context`.
+    pub headline: Text,
+    /// Layers of the model.
+    pub n_layers: u32,
+    /// Layers on the GPU, in llama.cpp's counting (the output layer is one more).
+    pub n_gpu_layers: u32,
+    /// Layers whose experts stay in RAM while the rest is on the GPU.
+    pub n_cpu_moe_layers: u32,
+    /// Compute threads.
+    pub n_threads: u32,
+    /// Context length in tokens.
+    pub context_length: u32,
+    /// Trained context length in tokens.
+    pub max_context_length: u32,
+    /// Tokens per prompt chunk.
+    pub n_batch: u32,
+    /// `f16` or `f32`.
+    pub kv_type: String,
+    /// One line per part: what, bytes, where, why.
+    pub lines: Vec<PlanLine>,
+    /// One line per choice: threads, context, …: what and why.
+    pub choices: Vec<PlanChoice>,
+    /// Bars: the GPU's, if there is one.
+    pub gpu_bar: Option<MemoryBar>,
+    /// Bars: RAM's.
+    pub ram_bar: MemoryBar,
+    /// Expected speed.
+    pub speed: Speed,
+    /// Said when the plan names a GPU but the CPU computes.
+    pub cpu_computes: Option<Text>,
+    /// In plain words.
+    pub warnings: Vec<Text>,
+    /// The same in llama.cpp's terms.
+    pub llama_cpp_command: String,
+}
+
+/// A plan in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// From 20 tokens/s.
+    Fast,
+    /// From 8 tokens/s.
+    RunsWell,
+    /// From 2 tokens/s.
+    Slow,
+    /// Runs, with under 0.5 GiB to spare or partly from disk.
+    Tight,
+    /// Below 1 token/s, or not at all.
+    TooLarge,
+}
+
+/// One part of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct PlanLine {
+    /// Kind of part.
+    pub part: Part,
+    /// What it is.
+    pub what: Text,
+    /// Its size.
+    #[ts(type = "number")]
+    pub bytes: u64,
+    /// Where it lives.
+    pub place: Place,
+    /// Why there.
+    pub why: Text,
+}
+
+/// One choice of a plan that is not a place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct PlanChoice {
+    /// What was chosen, with its value: `2 threads`.
+    pub what: Text,
+    /// Why.
+    pub why: Text,
+}
+
+/// Kind of part of a model in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Attention, norms, dense feed-forward.
+    Attention,
+    /// Routed experts.
+    Experts,
+    /// Token embeddings.
+    Embeddings,
+    /// Output head.
+    Head,
+    /// KV cache.
+    Kv,
+    /// Compute buffers.
+    Buffers,
+}
+
+/// Where a part lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Place {
+    /// A graphics card's memory.
+    Gpu {
+        /// NVML index.
+        index: u32,
+    },
+    /// Main memory.
+    Ram,
+}
+
+/// One memory, its capacity and what lies in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct MemoryBar {
+    /// Installed.
+    #[ts(type = "number")]
+    pub capacity_bytes: u64,
+    /// Held by other programs.
+    #[ts(type = "number")]
+    pub others_bytes: u64,
+    /// What the plan puts here, in ribbon order (from the seam outwards).
+    pub parts: Vec<BarPart>,
+    /// Short of this much, if it does not fit.
+    #[ts(type = "number")]
+    pub shortfall_bytes: u64,
+}
+
+/// One part in a bar.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct BarPart {
+    /// Kind of part.
+    pub part: Part,
+    /// Its size.
+    #[ts(type = "number")]
+    pub bytes: u64,
+}
+
+/// Expected speed, tokens per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct Speed {
+    /// Generation, likely.
+    pub generation_tokens_per_s: f64,
+    /// Generation, lower end.
+    pub generation_low_tokens_per_s: f64,
+    /// Generation, upper end.
+    pub generation_high_tokens_per_s: f64,
+    /// Prompt, likely.
+    pub prompt_tokens_per_s: f64,
+}
