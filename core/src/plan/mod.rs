@@ -9,11 +9,11 @@
 //! count the whole model in main memory, and `Plan::cpu_computes` says so.
 mod kv;
 mod load;
-
 mod memory;
 mod parts;
 mod pick;
 mod place;
+mod predict;
 mod quality;
 mod refusal;
 mod sizes;
@@ -32,8 +32,9 @@ use tandem_engine::gguf::ModelFacts;
 use crate::wire::{Hardware, Plan, Verdict, Wishes};
 use memory::Memory;
 use place::Split;
+use predict::Prediction;
 use sizes::Sizes;
-use speed::{Prediction, Rates};
+use speed::Rates;
 
 /// Context length when nobody asks for another: room for a long conversation at a price that small machines can pay.
 const DEFAULT_CONTEXT: u32 = 8192;
@@ -49,10 +50,10 @@ pub fn plan(facts: &ModelFacts, hardware: &Hardware, wishes: &Wishes) -> Result<
     let sizes = Sizes::of(facts)?;
     let threads = Threads::choose(hardware, wishes);
     let rates = Rates::assumed(hardware, threads.n);
-    let n_batch = speed::batch(&sizes, &rates);
+    let n_batch = predict::batch(&sizes, &rates);
     let memory = memory::choose(&sizes, hardware, wishes, n_batch)?;
     let split = place::split(&sizes, hardware, memory.context, wishes.n_gpu_layers);
-    let prediction = speed::predict(&sizes, &rates, &memory, n_batch);
+    let prediction = predict::predict(&sizes, &rates, &memory, n_batch);
     let verdict = verdict(&prediction, &memory, sizes.weights_bytes());
     let draft = Draft { facts, hardware, wishes, sizes, threads, n_batch, memory, split, prediction, verdict };
     Ok(draft.into_plan())
