@@ -8,7 +8,7 @@ use tandem_engine::Flow;
 
 use crate::app::{App, AppSink};
 use crate::chat::ChatSink;
-use crate::hub::{self, RepoListing};
+use crate::hub;
 use crate::plan::{self, Candidate};
 use crate::wire::{
     AppInfo, Chat, ChatSummary, Download, DownloadRequest, DownloadState, ErrorCode, Failure, Hardware, LeafRequest,
@@ -83,13 +83,15 @@ pub async fn search_models(app: &App, request: SearchRequest) -> Result<SearchPa
 pub async fn model_page(app: &App, repo: String) -> Result<ModelPage, Failure> {
     let listing = app.remote().hub.model(&repo).await?;
     let downloads = app.remote().downloads.list();
-    let versions: Vec<ModelVersion> = usable_versions(&listing)
+    let versions: Vec<ModelVersion> = hub::versions(&listing.files)
         .into_iter()
         .map(|version| ModelVersion {
             presence: presence(app, &version, &downloads),
+            refusal: version.refusal(),
             quant: version.quant,
             files: version.files,
             size_bytes: version.size_bytes,
+            companions: version.companions,
         })
         .collect();
     let refusal = match &listing.model.architecture {
@@ -105,11 +107,14 @@ pub async fn plan_versions(app: &App, request: PlanVersionsRequest) -> Result<Pl
     let hub = app.remote().hub;
     let listing = hub.model(&request.repo).await?;
     let hardware = hardware(app).await?;
-    let versions = usable_versions(&listing);
+    let versions = hub::versions(&listing.files);
     // Futures first, stream after: a closure over references inside a stream is not general enough to be sent.
     let plans: Vec<_> = versions
         .iter()
         .map(|version| async {
+            if let Some(refusal) = version.refusal() {
+                return Err(refusal);
+            }
             let facts = hub.header(&version.files).await?;
             facts.refusal()?;
             Ok(plan::plan(&facts, &hardware, &request.wishes)?)
@@ -275,10 +280,6 @@ async fn blocking<T: Send + 'static>(run: impl FnOnce() -> Result<T, Failure> + 
             Text::new("try again; if it happens again, restart the app", "重试；如果再次发生，重启应用"),
         ))
     })
-}
-
-fn usable_versions(listing: &RepoListing) -> Vec<hub::Version> {
-    hub::versions(&listing.files).into_iter().filter(|version| version.missing.is_empty()).collect()
 }
 
 fn presence(app: &App, version: &hub::Version, downloads: &[Download]) -> Presence {

@@ -22,10 +22,10 @@ fn declarations() -> Vec<(&'static str, String)> {
     declarations! {
         Text Failure ErrorCode
         Settings Language Theme Sampling
-        SearchRequest SearchPage HubModel RepoFile ModelPage ModelVersion Presence
+        SearchRequest SearchPage HubModel RepoFile ModelPage ModelVersion Companion Presence
         PlanVersionsRequest PlannedVersions PlannedVersion
         DownloadRequest Download DownloadState
-        LibraryModel Integrity
+        LibraryModel Integrity FileRole
         Hardware Cpu Gpu GpuProbe Disk Gauges Phase
         Wishes Plan Verdict PlanLine PlanChoice Part Place MemoryBar BarPart Speed
         RuntimeState LoadRequest LoadEvent

@@ -40,6 +40,9 @@ pub(crate) fn run(args: &args::Pull, global: &Args, terminal: &Terminal) -> anyh
         Some(quant) => &page.versions[version_index(&page, quant)?],
         None => best_version(&opened, &page, &args.repo, terminal)?,
     };
+    if let Some(refusal) = version.refusal.clone() {
+        return Err(refused(refusal));
+    }
     if !matches!(version.presence, Presence::Here { .. }) {
         fetch(&opened, version, terminal)?;
     }

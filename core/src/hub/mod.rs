@@ -4,6 +4,7 @@
 //! followed by hand. Storing files is not done here but in `download`.
 
 mod error;
+mod grouping;
 mod header;
 mod http;
 mod listing;
@@ -19,6 +20,7 @@ use crate::wire::{HubModel, RepoFile};
 use header::HeaderCache;
 
 pub use error::{HubError, Missing, NetworkFault, Oddity};
+pub use grouping::{Group, group, role_of};
 pub(crate) use http::{ByteRange, is_html};
 pub use resolve::Resolved;
 pub use versions::{Version, versions};

@@ -1,10 +1,9 @@
-//! The versions of a model that a repo offers: GGUF files by quantisation, shards put together, companions left out.
+//! The versions of a model that a repo offers: GGUF files by quantisation, each with the files that belong to it.
 
-use std::collections::BTreeMap;
+use tandem_engine::gguf::quant_label_from_name;
 
-use tandem_engine::gguf::{ShardName, quant_label_from_name};
-
-use crate::wire::RepoFile;
+use super::grouping::{Group, group, split_path};
+use crate::wire::{Companion, ErrorCode, Failure, RepoFile, Text};
 
 /// One quantised version of a model: one file, or all shards of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,68 +16,50 @@ pub struct Version {
     pub size_bytes: u64,
     /// Paths of shards that the repo lacks; such a version is of no use.
     pub missing: Vec<String>,
+    /// Projector and draft that go with it; not counted in its size.
+    pub companions: Vec<Companion>,
 }
 
-/// Groups a repo's files into versions, smallest first. Projectors, importance matrices, draft models, vocabularies and
-/// whatever is not GGUF are left out.
+impl Version {
+    /// Why a version that lacks shards is of no use.
+    pub fn refusal(&self) -> Option<Failure> {
+        let names: Vec<&str> = self.missing.iter().map(|path| split_path(path).1).collect();
+        let (missing, count, names) = (names.len(), self.files.len() + names.len(), names.join(", "));
+        (missing > 0).then(|| {
+            Failure::new(
+                ErrorCode::NotFound,
+                Text::new(
+                    format!("the repository lacks {missing} of this version's {count} files: `{names}`"),
+                    format!("此版本共 {count} 个文件，仓库中缺少 {missing} 个：`{names}`"),
+                ),
+                Text::new("choose another version of this model", "请选择该模型的其他版本"),
+            )
+        })
+    }
+}
+
+/// Groups a repo's files into versions, smallest first. Importance matrices, vocabularies and whatever is not GGUF are
+/// left out.
 pub fn versions(files: &[RepoFile]) -> Vec<Version> {
-    let mut groups: BTreeMap<(String, u32), Vec<(u32, &RepoFile)>> = BTreeMap::new();
-    let mut found = Vec::new();
-    for file in files.iter().filter(|file| is_chat_model(&file.path)) {
-        let (folder, name) = split_path(&file.path);
-        match ShardName::parse(name) {
-            Some(shard) => {
-                let group = (format!("{folder}{}", shard.prefix), shard.count);
-                groups.entry(group).or_default().push((shard.number, file));
-            }
-            None => found.push(version(vec![file.clone()], Vec::new())),
-        }
-    }
-    for mut shards in groups.into_values() {
-        shards.sort_by_key(|(number, _)| *number);
-        let missing = missing_shards(&shards);
-        found.push(version(shards.into_iter().map(|(_, file)| file.clone()).collect(), missing));
-    }
+    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let mut found: Vec<Version> = group(&paths).into_iter().map(|group| version(group, files)).collect();
     found.sort_by(|a, b| a.size_bytes.cmp(&b.size_bytes).then_with(|| a.files[0].path.cmp(&b.files[0].path)));
     found
 }
 
-fn version(files: Vec<RepoFile>, missing: Vec<String>) -> Version {
+fn version(group: Group, all: &[RepoFile]) -> Version {
+    let files: Vec<RepoFile> = group.parts.iter().map(|index| all[*index].clone()).collect();
     let (folder, name) = split_path(&files[0].path);
     let quant = quant_label_from_name(name).or_else(|| quant_label_from_name(folder.trim_end_matches('/')));
-    let size_bytes = files.iter().map(|file| file.size_bytes).sum();
-    Version { quant: quant.unwrap_or_else(|| "GGUF".to_owned()), files, size_bytes, missing }
+    let companions = group.companions.iter().map(|(role, index)| Companion { role: *role, file: all[*index].clone() });
+    Version {
+        quant: quant.unwrap_or_else(|| "GGUF".to_owned()),
+        size_bytes: files.iter().map(|file| file.size_bytes).sum(),
+        missing: group.missing,
+        companions: companions.collect(),
+        files,
+    }
 }
-
-fn missing_shards(shards: &[(u32, &RepoFile)]) -> Vec<String> {
-    let Some((_, first)) = shards.first() else { return Vec::new() };
-    let (folder, name) = split_path(&first.path);
-    let Some(pattern) = ShardName::parse(name) else { return Vec::new() };
-    let is_here = |number: u32| shards.iter().any(|(here, _)| *here == number);
-    // A count beyond any real model would name thousands of files.
-    let count = pattern.count.min(MAX_SHARDS);
-    (1..=count)
-        .filter(|&number| !is_here(number))
-        .map(|number| format!("{folder}{}", pattern.sibling(number)))
-        .collect()
-}
-
-/// Whether a file can be a model that chats, by its name alone; the header has the last word.
-fn is_chat_model(path: &str) -> bool {
-    let name = split_path(path).1.to_ascii_lowercase();
-    name.ends_with(".gguf")
-        && !COMPANION_MARKS.iter().any(|mark| name.contains(mark))
-        && !COMPANION_STARTS.iter().any(|start| name.starts_with(start))
-}
-
-/// Folder with its slash, and file name.
-fn split_path(path: &str) -> (&str, &str) {
-    path.split_at(path.rfind('/').map_or(0, |slash| slash + 1))
-}
-
-const COMPANION_MARKS: &[&str] = &["mmproj", "imatrix"];
-const COMPANION_STARTS: &[&str] = &["mtp-", "draft-", "eagle3-", "dflash-", "dspark-", "ggml-vocab-"];
-const MAX_SHARDS: u32 = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -129,31 +110,25 @@ mod tests {
     #[test]
     fn missing_shards_are_named() {
         let versions = grouped(&[("x/m-Q8_0-00002-of-00004.gguf", 1), ("x/m-Q8_0-00003-of-00004.gguf", 1)]);
+        let files = [file("x/m-Q8_0-00002-of-00002.gguf", 1)];
+        let refusal = super::versions(&files)[0].refusal().unwrap();
+        assert!(
+            refusal.message.en.contains("1 of this version's 2 files: `m-Q8_0-00001-of-00002.gguf`"),
+            "{refusal:?}"
+        );
         assert_eq!(versions[0].3, ["x/m-Q8_0-00001-of-00004.gguf", "x/m-Q8_0-00004-of-00004.gguf"]);
-        assert!(grouped(&[("m-00001-of-99999.gguf", 1)])[0].3.len() < 1001);
     }
 
     #[test]
-    fn companions_are_no_versions() {
-        let companions = [
-            "mmproj-F16.gguf",
-            "model-mmproj-BF16.gguf",
-            "imatrix.gguf",
-            "model.imatrix.gguf",
-            "mtp-model-Q8_0.gguf",
-            "MTP-gemma-Q8_0.gguf",
-            "eagle3-model.gguf",
-            "draft-model-Q4_0.gguf",
-            "ggml-vocab-llama.gguf",
-            "imatrix.dat",
-            "model.gguf.part1of2",
-            "model.Q4_K_M.gguf.txt",
-            "",
-        ];
-        for path in companions {
-            assert!(grouped(&[(path, 1)]).is_empty(), "{path}");
-        }
-        assert_eq!(grouped(&[("Qwen-35B-MTP-Q4_K_M.gguf", 1)]).len(), 1, "a model with its draft layer inside");
+    fn companions_belong_to_a_version_and_are_none_themselves() {
+        let files: Vec<RepoFile> = ["m-Q4_0.gguf", "mmproj-F16.gguf", "mtp-m-Q8_0.gguf", "m.imatrix.gguf", "README.md"]
+            .map(|path| file(path, 7))
+            .into();
+        let versions = versions(&files);
+        let companions: Vec<&str> =
+            versions[0].companions.iter().map(|companion| companion.file.path.as_str()).collect();
+        assert_eq!(companions, ["mmproj-F16.gguf", "mtp-m-Q8_0.gguf"]);
+        assert_eq!((versions.len(), versions[0].size_bytes), (1, 7));
     }
 
     #[test]

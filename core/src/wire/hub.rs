@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::{Failure, Plan, Text, Wishes};
+use super::{Failure, FileRole, Plan, Text, Wishes};
 
 /// A search on the hub.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
@@ -91,8 +91,21 @@ pub struct ModelVersion {
     /// Of all files.
     #[ts(type = "number")]
     pub size_bytes: u64,
+    /// Why it is of no use, as far as the list of files tells: it lacks shards.
+    pub refusal: Option<Failure>,
+    /// Projector and draft that go with it; not counted in its size.
+    pub companions: Vec<Companion>,
     /// Where this version stands on this machine.
     pub presence: Presence,
+}
+
+/// A file that goes with a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct Companion {
+    /// What it is to the model.
+    pub role: FileRole,
+    /// The file.
+    pub file: RepoFile,
 }
 
 /// Where a version stands on this machine.

@@ -49,3 +49,15 @@ pub enum Integrity {
     /// SHA256 differs.
     Mismatched,
 }
+
+/// What a file is to its model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum FileRole {
+    /// The model itself, or a part of it.
+    Model,
+    /// Turns pictures or sound into what the model reads.
+    Projector,
+    /// Guesses tokens ahead for the model.
+    Draft,
+}

@@ -139,8 +139,20 @@ export type ModelVersion = {
   files: Array<RepoFile>,
   /** Of all files. */
   size_bytes: number,
+  /** Why it is of no use, as far as the list of files tells: it lacks shards. */
+  refusal: Failure | null,
+  /** Projector and draft that go with it; not counted in its size. */
+  companions: Array<Companion>,
   /** Where this version stands on this machine. */
   presence: Presence,
+};
+
+/** A file that goes with a model. */
+export type Companion = {
+  /** What it is to the model. */
+  role: FileRole,
+  /** The file. */
+  file: RepoFile,
 };
 
 /** Where a version stands on this machine. */
@@ -242,6 +254,9 @@ export type LibraryModel = {
 
 /** Whether a model file's bytes are known to be right. */
 export type Integrity = "verified" | "unverified" | "mismatched";
+
+/** What a file is to its model. */
+export type FileRole = "model" | "projector" | "draft";
 
 /** What this machine has, measured now. */
 export type Hardware = {

@@ -28,12 +28,21 @@ export function fakeHardware(withGpu: boolean): Hardware {
 }
 
 /** A hub repo and what the fake planner needs to know of it. */
-export type FakeRepo = { model: HubModel; facts: FakeModel; quants: [quant: string, gib: number][]; failure?: Failure };
+export type FakeRepo = { model: HubModel; facts: FakeModel; quants: [quant: string, gib: number][]; failure?: Failure; projectorGib?: number };
 
 export const noGguf: Failure = {
   code: 'no_gguf_in_repo',
   message: { en: 'This repository holds safetensors packed with GPTQ, no GGUF file.', zh: '此仓库存放的是 GPTQ 打包的 safetensors，没有 GGUF 文件。' },
   hint: { en: 'Search for the same name with “GGUF” behind it.', zh: '在名称后加上“GGUF”再搜索。' },
+};
+
+/** A repo one of whose versions lacks a shard. */
+export const INCOMPLETE_REPO = 'unsloth/Qwen3-Coder-Next-80B-GGUF';
+
+export const incomplete: Failure = {
+  code: 'not_found',
+  message: { en: 'the repository lacks 1 of this version\'s 2 files: `Qwen3-Coder-Next-80B-Q4_K_M-00002-of-00002.gguf`', zh: '此版本共 2 个文件，仓库中缺少 1 个：`Qwen3-Coder-Next-80B-Q4_K_M-00002-of-00002.gguf`' },
+  hint: { en: 'choose another version of this model', zh: '请选择该模型的其他版本' },
 };
 
 export const gated: Failure = {
@@ -69,24 +78,24 @@ const DENSE_8B: [string, number][] = [
   ['Q8_0', 8.0],
 ];
 
-function repo(model: HubModel, facts: Omit<FakeModel, 'name' | 'architecture' | 'n_params' | 'context_length'>, quants: [string, number][], failure?: Failure): FakeRepo {
+function repo(model: HubModel, facts: Omit<FakeModel, 'name' | 'architecture' | 'n_params' | 'context_length'>, quants: [string, number][], rest: { failure?: Failure; projectorGib?: number } = {}): FakeRepo {
   return {
     model,
     facts: { name: model.id, architecture: model.architecture ?? 'llama', n_params: model.n_params ?? 1, context_length: model.context_length ?? 8192, ...facts },
     quants,
-    ...(failure ? { failure } : {}),
+    ...rest,
   };
 }
 
 export const repos: FakeRepo[] = [
-  repo(hubModel('unsloth/Qwen3.6-35B-A3B-GGUF', 35e9, 1_240_000, { architecture: 'qwen3moe', context_length: 262144 }), { n_active: 3e9, n_layers: 40 }, MOE_QUANTS),
+  repo(hubModel('unsloth/Qwen3.6-35B-A3B-GGUF', 35e9, 1_240_000, { architecture: 'qwen3moe', context_length: 262144 }), { n_active: 3e9, n_layers: 40 }, MOE_QUANTS, { projectorGib: 0.9 }),
   repo(hubModel('ggml-org/gpt-oss-20b-GGUF', 21e9, 812_000, { architecture: 'gpt-oss' }), { n_active: 3.6e9, n_layers: 24 }, [['MXFP4', 11.3]]),
   repo(hubModel('HuggingFaceTB/SmolLM2-135M-Instruct-GGUF', 135e6, 960_000, { context_length: 8192 }), { n_active: 135e6, n_layers: 30 }, [['Q4_1', 0.09], ['Q8_0', 0.14]]),
   repo(hubModel('bartowski/Ministral-3-8B-Instruct-GGUF', 8e9, 540_000), { n_active: 8e9, n_layers: 34 }, DENSE_8B),
-  repo(hubModel('google/gemma-4-26B-A4B-it-GGUF', 26e9, 433_000, { architecture: 'gemma4', license: 'gemma', gated: true }), { n_active: 4e9, n_layers: 30 }, [], gated),
+  repo(hubModel('google/gemma-4-26B-A4B-it-GGUF', 26e9, 433_000, { architecture: 'gemma4', license: 'gemma', gated: true }), { n_active: 4e9, n_layers: 30 }, [], { failure: gated }),
   repo(hubModel('unsloth/Qwen3-Coder-Next-80B-GGUF', 80e9, 408_000, { architecture: 'qwen3next', context_length: 262144 }), { n_active: 3e9, n_layers: 48 }, [['UD-Q2_K_XL', 28.6], ['Q4_K_M', 45.2]]),
   repo(hubModel('LiquidAI/LFM2-8B-A1B-GGUF', 8.3e9, 154_000, { architecture: 'lfm2moe', context_length: 32768 }), { n_active: 1.5e9, n_layers: 24 }, [['Q4_K_M', 4.7], ['Q8_0', 8.2]]),
-  repo(hubModel('Qwen/Qwen3.6-35B-GPTQ-Int4', 35e9, 88_000, { tags: ['gptq'], architecture: null }), { n_active: 3e9, n_layers: 40 }, [], noGguf),
+  repo(hubModel('Qwen/Qwen3.6-35B-GPTQ-Int4', 35e9, 88_000, { tags: ['gptq'], architecture: null }), { n_active: 3e9, n_layers: 40 }, [], { failure: noGguf }),
 ];
 
 export function libraryModel(id: string, name: string, quant: string, gib: number, extra: Partial<LibraryModel> = {}): LibraryModel {

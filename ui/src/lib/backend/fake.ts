@@ -7,7 +7,7 @@
 
 import type { AppEvent, AppInfo, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, LibraryModel, Message, ModelPage, Phase, Plan, RepoFile, RuntimeState, SendRequest, Settings } from '../wire';
 import type { Backend, Sink } from './backend';
-import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeHardware, fakeLibrary, REASONING, repos, SECOND_ANSWER, type FakeRepo } from './fake-data';
+import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeHardware, fakeLibrary, incomplete, INCOMPLETE_REPO, REASONING, repos, SECOND_ANSWER, type FakeRepo } from './fake-data';
 import { fakePlan } from './fake-plans';
 
 const GIB = 1024 ** 3;
@@ -116,6 +116,8 @@ export class FakeBackend implements Backend {
           quant,
           files,
           size_bytes: gib * GIB,
+          refusal: repo === INCOMPLETE_REPO && quant === 'Q4_K_M' ? incomplete : null,
+          companions: found.projectorGib ? [{ role: 'projector' as const, file: { ...fileOf(repo, 'F16', found.projectorGib), path: 'mmproj-F16.gguf' } }] : [],
           presence: here ? { type: 'here', model_id: here.id } : download ? { type: 'downloading', download_id: download.id } : { type: 'absent' },
         };
       }),

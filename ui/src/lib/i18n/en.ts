@@ -106,6 +106,8 @@ export const en = {
     gatedHint: 'Accept it on the model\'s page in a browser, or pick a version of the same model by another publisher.',
     copyPage: 'Copy the page\'s address',
     noGgufTitle: 'No GGUF files here',
+    incomplete: 'incomplete',
+    companionsHint: 'For other programs; Tandem does not fetch it, since it reads text only.',
     backToList: 'Back to the versions',
   },
   time: {
@@ -178,6 +180,7 @@ export const en = {
     adding: 'Reading the header',
     added: (name: string) => `${name} added`,
     tandemFolder: 'Tandem',
+    role: { model: 'model', projector: 'projector', draft: 'draft' },
   },
   chat: {
     title: 'Chat',

@@ -108,6 +108,8 @@ export const zh: Dictionary = {
     gatedHint: '在浏览器中打开模型页面并接受许可，或选择其他发布者的同款模型。',
     copyPage: '复制页面网址',
     noGgufTitle: '这里没有 GGUF 文件',
+    incomplete: '不完整',
+    companionsHint: '供其他程序使用；Tandem 只处理文本，因此不下载。',
     backToList: '返回版本列表',
   },
   time: {
@@ -179,6 +181,7 @@ export const zh: Dictionary = {
     adding: '正在读取文件头',
     added: (name) => `已添加 ${name}`,
     tandemFolder: 'Tandem',
+    role: { model: '模型', projector: '投影器', draft: '草稿模型' },
   },
   chat: {
     title: '对话',

@@ -160,7 +160,7 @@ describe('downloads', () => {
     const { app, fake } = await started({ withDownloads: true });
     const download = { ...(await fake.downloads())[0]!, state: 'running' as const };
     const chatWith = vi.spyOn(app, 'chatWith').mockResolvedValue();
-    const version = { quant: '', files: download.files, size_bytes: 1, presence: { type: 'absent' as const } };
+    const version = { quant: '', files: download.files, size_bytes: 1, refusal: null, companions: [], presence: { type: 'absent' as const } };
     fake.start_download = () => Promise.resolve(download);
     const arrive = (): void => {
       app.apply({ type: 'download', download: { ...download, state: 'done' } });
@@ -264,7 +264,7 @@ describe('library', () => {
     const model = { ...app.library.get('ministral-8b')!, source };
     app.library.adopt([model]);
     app.removeModel(model);
-    await app.download({ quant: model.quant, files: [source], size_bytes: 1, presence: { type: 'absent' } }, 'keep');
+    await app.download({ quant: model.quant, files: [source], size_bytes: 1, refusal: null, companions: [], presence: { type: 'absent' } }, 'keep');
     expect(app.library.get(model.id)).not.toBeNull();
     app.removeModel(model);
     await app.load(model.id);
@@ -278,7 +278,7 @@ describe('library', () => {
     const model = { ...app.library.get('ministral-8b')!, source, integrity: 'mismatched' as const };
     app.library.adopt([model]);
     app.removeModel(model);
-    await app.download({ quant: model.quant, files: [source], size_bytes: 1, presence: { type: 'absent' } }, 'keep');
+    await app.download({ quant: model.quant, files: [source], size_bytes: 1, refusal: null, companions: [], presence: { type: 'absent' } }, 'keep');
     expect(fake.calls.map(([command]) => command).filter((command) => command === 'remove_model' || command === 'start_download')).toEqual(['remove_model', 'start_download']);
     app.notes.dismiss();
   });
