@@ -10,8 +10,8 @@ use ts_rs::{Config, TS};
 const REFRESH: &str = "TANDEM_BLESS=1 cargo test -p tandem-core --test wire";
 
 /// The files of `core/src/wire/`, in the order in which their types are declared.
-const FILES: [&str; 10] =
-    ["mod", "settings", "hub", "downloads", "library", "hardware", "plan", "runtime", "chats", "app"];
+const FILES: [&str; 11] =
+    ["mod", "settings", "hub", "downloads", "library", "measured", "hardware", "plan", "runtime", "chats", "app"];
 
 /// Declares every wire type, file by file in the order of `FILES`.
 macro_rules! declarations {
@@ -26,6 +26,7 @@ fn declarations() -> Vec<(&'static str, String)> {
         PlanVersionsRequest PlannedVersions PlannedVersion
         DownloadRequest Download DownloadState
         LibraryModel Integrity FileRole
+        Measured MachineRates ReadRate KernelRate Correction
         Hardware Cpu Gpu GpuProbe Disk Gauges Phase
         Wishes Plan Verdict PlanLine PlanChoice Part Place MemoryBar BarPart Speed
         RuntimeState LoadRequest LoadEvent

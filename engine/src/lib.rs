@@ -35,6 +35,7 @@ pub mod model;
 mod moe;
 pub mod ops;
 pub mod place;
+pub mod probe;
 pub mod quant;
 pub mod sample;
 pub mod session;

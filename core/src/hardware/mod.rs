@@ -45,6 +45,7 @@ struct Senses {
     system: sysinfo::System,
     family: Family,
     cards: Cards,
+    measured: wire::Measured,
 }
 
 impl Prober {
@@ -54,7 +55,12 @@ impl Prober {
         Self {
             cpu: cpu::probe(&mut system),
             os: os_name(),
-            senses: Mutex::new(Senses { system, family: Family::default(), cards: Cards::new(options.nvml_path) }),
+            senses: Mutex::new(Senses {
+                system,
+                family: Family::default(),
+                cards: Cards::new(options.nvml_path),
+                measured: wire::Measured::default(),
+            }),
         }
     }
 
@@ -73,13 +79,19 @@ impl Prober {
             gpu_probe,
             disk: disk(folder),
             os: self.os.clone(),
+            measured: senses.measured.clone(),
         }
+    }
+
+    /// What is known of the machine's speed, from now on.
+    pub fn set_measured(&self, measured: wire::Measured) {
+        self.senses().measured = measured;
     }
 
     /// What moves from second to second.
     pub fn gauges(&self) -> MachineGauges {
         let mut senses = self.senses();
-        let Senses { system, family, cards } = &mut *senses;
+        let Senses { system, family, cards, .. } = &mut *senses;
         let ram = Ram::read(system);
         let (gpus, gpu_probe) = cards.read(Reopen::AfterFault);
         MachineGauges {

@@ -9,11 +9,11 @@
 //! count the whole model in main memory, and `Plan::cpu_computes` says so.
 mod kv;
 mod load;
+
 mod memory;
 mod parts;
 mod pick;
 mod place;
-mod predict;
 mod quality;
 mod refusal;
 mod sizes;
@@ -26,15 +26,15 @@ mod tests;
 pub use load::load_options;
 pub use pick::{Candidate, Pick, pick};
 pub use refusal::{PlanRefusal, check_loadable};
+pub use speed::Forecast;
 
 use tandem_engine::gguf::ModelFacts;
 
 use crate::wire::{Hardware, Plan, Verdict, Wishes};
 use memory::Memory;
 use place::Split;
-use predict::Prediction;
 use sizes::Sizes;
-use speed::Rates;
+use speed::{Prediction, Rates, Work};
 
 /// Context length when nobody asks for another: room for a long conversation at a price that small machines can pay.
 const DEFAULT_CONTEXT: u32 = 8192;
@@ -49,14 +49,21 @@ const TIGHT_BYTES: u64 = 512 << 20;
 pub fn plan(facts: &ModelFacts, hardware: &Hardware, wishes: &Wishes) -> Result<Plan, PlanRefusal> {
     let sizes = Sizes::of(facts)?;
     let threads = Threads::choose(hardware, wishes);
-    let rates = Rates::assumed(hardware, threads.n);
-    let n_batch = predict::batch(&sizes, &rates);
+    let rates = Rates::of(hardware, threads.n);
+    let work = Work::of(facts, &sizes);
+    let n_batch = speed::batch(&work, &rates);
     let memory = memory::choose(&sizes, hardware, wishes, n_batch)?;
     let split = place::split(&sizes, hardware, memory.context, wishes.n_gpu_layers);
-    let prediction = predict::predict(&sizes, &rates, &memory, n_batch);
+    let prediction = speed::predict(&sizes, &work, &rates, &memory, n_batch);
     let verdict = verdict(&prediction, &memory, sizes.weights_bytes());
     let draft = Draft { facts, hardware, wishes, sizes, threads, n_batch, memory, split, prediction, verdict };
     Ok(draft.into_plan())
+}
+
+/// How long a token would take on this machine with so many threads, at any depth of the context.
+pub fn forecast(facts: &ModelFacts, hardware: &Hardware, n_threads: u32) -> Result<Forecast, PlanRefusal> {
+    let work = Work::of(facts, &Sizes::of(facts)?);
+    Ok(Forecast::new(&work, &Rates::of(hardware, n_threads)))
 }
 
 /// Everything decided, nothing worded.

@@ -111,21 +111,17 @@ impl Sizes {
         self.head_bytes.saturating_add(if self.head_is_tied { self.embeddings_bytes } else { 0 })
     }
 
-    /// Weights read per generated token.
-    pub(super) fn active_bytes(&self) -> f64 {
-        let always = self.dense_bytes().saturating_add(self.moved_head_bytes());
-        always as f64 + self.experts_bytes() as f64 * self.expert_share()
-    }
-
-    /// Weights multiplied per prompt token; the head only sees the last one.
-    pub(super) fn active_elems(&self) -> f64 {
-        let dense = sum(self.layers.iter().map(|layer| layer.dense_elems));
-        let experts = sum(self.layers.iter().map(|layer| layer.experts_elems));
-        dense as f64 + experts as f64 * self.expert_share()
+    /// Share of a tensor outside the layers that one token reads: embeddings count where they serve as the head.
+    pub(super) fn head_share(&self, name: &str) -> f64 {
+        match name {
+            "token_embd.weight" if !self.head_is_tied => 0.0,
+            "per_layer_token_embd.weight" => 0.0,
+            _ => 1.0,
+        }
     }
 
     /// Share of the routed experts that one token uses.
-    fn expert_share(&self) -> f64 {
+    pub(super) fn expert_share(&self) -> f64 {
         match (self.n_experts_used, self.n_experts) {
             (used, all) if used > 0 && used < all => f64::from(used) / f64::from(all),
             _ => 1.0,
@@ -157,7 +153,7 @@ pub(super) fn elems(tensor: &TensorFacts) -> u64 {
 }
 
 /// Routed experts: stacked (`ffn_up_exps`, `ffn_up_chexps`), or one tensor each in old files (`ffn_up.3.weight`).
-fn is_routed(rest: &str) -> bool {
+pub(super) fn is_routed(rest: &str) -> bool {
     let mut parts = rest.split('.');
     let kind = parts.next().unwrap_or_default();
     let is_numbered = parts.next().is_some_and(|part| part.parse::<u32>().is_ok());

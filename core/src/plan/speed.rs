@@ -1,8 +1,14 @@
-//! What a machine can do per second: memory, disk, cores.
+//! How fast a model will generate and read: bytes per token by type of weights, over the rate at which this machine multiplies
+//! that type; plus what each layer takes beside; plus attention at the depth in question.
 //!
-//! The rates are assumptions about ordinary machines, so the range is wide; measured ones can take their place here
-//! and nowhere else.
-use crate::wire::Hardware;
+//! Rates come from a benchmark of this machine where there is one (`Hardware::measured`), else from assumptions about ordinary
+//! machines, with a wide range. What answers have shown about earlier predictions corrects both.
+use tandem_engine::gguf::{ModelFacts, TensorType};
+
+use super::kv::LayerKv;
+use super::memory::Memory;
+use super::sizes::{Sizes, elems, is_routed, sum};
+use crate::wire::{Correction, Hardware, KernelRate, MachineRates};
 
 /// Rate at which one core reads and multiplies weights, bytes per second, by instruction set. Source: `engine/NOTES.md`
 /// for AVX2, the others in proportion of the kernels' prototypes; scalar code computes slower than memory delivers.
@@ -16,6 +22,24 @@ const MEMORY: Range = Range { low: 14e9, likely: 36e9, high: 67e9 };
 /// What a disk gives to a program that reads here and there in a mapped file. Likely: NVMe at random; low: SATA;
 /// high: PCIe 3.0 NVMe in long runs.
 const DISK: Range = Range { low: 0.3e9, likely: 1.5e9, high: 3.5e9 };
+/// A page that was dropped is often one that is needed soon: what does not fit is read about twice.
+const DISK_READS_PER_MISSING_BYTE: f64 = 2.0;
+
+/// Share of the assumed rates that a whole pass reaches between hand-overs, norms and attention.
+const GENERATION_EFFICIENCY: f64 = 0.85;
+const PROMPT_EFFICIENCY: f64 = 0.6;
+/// Threads meet several times per layer; seconds per layer and token, where that is not measured.
+const SECONDS_PER_LAYER: f64 = 20e-6;
+/// How far from a prediction by measured rates a machine may be, and from one that answers have corrected.
+const MEASURED_SPREAD: f64 = 0.2;
+const CORRECTED_SPREAD: f64 = 0.1;
+/// Tokens in the context for which generation is predicted.
+pub(super) const TYPICAL_TOKENS: u32 = 1024;
+
+/// Longest work between two looks at the stop button, in seconds; one layer of one chunk.
+const SECONDS_PER_STEP: f64 = 0.1;
+const BATCHES: &[u32] = &[512, 256, 128, 64, 32];
+
 /// A quantity that is not known exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Range {
@@ -24,30 +48,267 @@ pub(super) struct Range {
     pub(super) high: f64,
 }
 
-/// What this machine can do per second.
+/// Expected speed, tokens per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Rates {
-    /// Weights read and multiplied for one token, bytes.
-    pub(super) memory: Range,
-    /// Read from disk, bytes.
-    pub(super) disk: Range,
-    /// Operations on a prompt.
-    pub(super) ops: f64,
+pub(super) struct Prediction {
+    pub(super) generation: Range,
+    pub(super) prompt: f64,
 }
 
-impl Rates {
-    /// From what kind of machine it is, before anything was measured.
-    pub(super) fn assumed(hardware: &Hardware, n_threads: u32) -> Self {
+/// What a model asks of a machine, token by token.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Work {
+    /// Weights read per generated token, bytes by type.
+    generation: Vec<(TensorType, f64)>,
+    /// Operations per prompt token, by type.
+    prompt: Vec<(TensorType, f64)>,
+    /// What the layers remember.
+    caches: Vec<LayerKv>,
+    /// Width of the residual stream.
+    n_values: u64,
+    /// Kind of model, as corrections name it.
+    class: String,
+}
+
+impl Work {
+    pub(super) fn of(facts: &ModelFacts, sizes: &Sizes) -> Self {
+        let mut work = Self {
+            generation: Vec::new(),
+            prompt: Vec::new(),
+            caches: sizes.layers.iter().map(|layer| layer.kv).collect(),
+            n_values: facts.tensor("token_embd.weight").and_then(|tensor| tensor.shape.last().copied()).unwrap_or(0),
+            class: class_of(facts),
+        };
+        for tensor in &facts.tensors {
+            let (bytes, ops) = (tensor.n_bytes as f64, 2.0 * elems(tensor) as f64);
+            let (read_share, prompt_share) = match ModelFacts::layer_of(&tensor.name) {
+                // Layers that predict tokens further ahead are not read.
+                Some((i, _)) if i >= sizes.layers.len() => continue,
+                Some((_, rest)) if is_routed(rest) => (sizes.expert_share(), sizes.expert_share()),
+                Some(_) => (1.0, 1.0),
+                None => (sizes.head_share(&tensor.name), 0.0),
+            };
+            add(&mut work.generation, tensor.tensor_type, bytes * read_share);
+            // A vector is no product.
+            add(&mut work.prompt, tensor.tensor_type, if tensor.shape.len() > 1 { ops * prompt_share } else { 0.0 });
+        }
+        work
+    }
+
+    fn n_layers(&self) -> f64 {
+        self.caches.len().max(1) as f64
+    }
+}
+
+/// Adds to the entry of a type.
+fn add(list: &mut Vec<(TensorType, f64)>, tensor_type: TensorType, amount: f64) {
+    match list.iter_mut().find(|(other, _)| *other == tensor_type) {
+        Some((_, sum)) => *sum += amount,
+        None if amount > 0.0 => list.push((tensor_type, amount)),
+        None => {}
+    }
+}
+
+/// Kind of model: files of one class are mispredicted alike.
+pub(super) fn class_of(facts: &ModelFacts) -> String {
+    format!("{} {}", facts.architecture().unwrap_or_default(), facts.quant_label())
+}
+
+/// What this machine can do per second.
+#[derive(Clone, Debug)]
+pub(super) struct Rates<'a> {
+    n_threads: u32,
+    /// Weights read and multiplied for one token, bytes; where their type was not measured.
+    memory: Range,
+    /// Read from disk, bytes.
+    disk: Range,
+    /// Operations on a prompt, where the type was not measured.
+    ops: f64,
+    measured: Option<&'a MachineRates>,
+    corrections: &'a [Correction],
+}
+
+impl<'a> Rates<'a> {
+    /// As measured, or from what kind of machine it is.
+    pub(super) fn of(hardware: &'a Hardware, n_threads: u32) -> Self {
         let isa = hardware.cpu.isa.as_str();
         let of = |table: &[(&str, f64)]| table.iter().find(|(name, _)| *name == isa).unwrap_or(&table[0]).1;
         // More threads than physical cores share what the cores have.
         let n_cores = f64::from(n_threads.min(hardware.cpu.n_physical_cores).max(1));
         let cores = of(READ_PER_CORE) * n_cores;
-        let memory = Range {
-            low: MEMORY.low.min(cores * 0.6),
-            likely: MEMORY.likely.min(cores),
-            high: MEMORY.high.min(cores * 1.3),
+        let measured = hardware.measured.rates.as_ref();
+        let memory = match measured.and_then(|rates| bandwidth(rates, n_threads)) {
+            Some(rate) => Range::around(rate, MEASURED_SPREAD),
+            None => Range {
+                low: MEMORY.low.min(cores * 0.6),
+                likely: MEMORY.likely.min(cores),
+                high: MEMORY.high.min(cores * 1.3),
+            },
         };
-        Self { memory, disk: DISK, ops: of(OPS_PER_CORE) * n_cores }
+        let disk = measured.and_then(|rates| rates.disk_bytes_per_s).map_or(DISK, |rate| Range {
+            // Pages come back here and there, not in one run.
+            low: rate / 4.0,
+            likely: rate / 2.0,
+            high: rate,
+        });
+        Self {
+            n_threads,
+            memory,
+            disk,
+            ops: of(OPS_PER_CORE) * n_cores,
+            measured,
+            corrections: &hardware.measured.corrections,
+        }
+    }
+
+    fn kernel(&self, tensor_type: TensorType) -> Option<&'a KernelRate> {
+        let name = tensor_type.row().name;
+        self.measured?.kernels.iter().find(|kernel| kernel.tensor_type == name)
+    }
+
+    /// Seconds to read and multiply so many bytes of one type for one token.
+    fn read_seconds(&self, tensor_type: TensorType, bytes: f64) -> f64 {
+        let rate = match self.kernel(tensor_type) {
+            Some(kernel) if kernel.n_threads == self.n_threads => kernel.all_threads_bytes_per_s,
+            Some(kernel) => (kernel.one_thread_bytes_per_s * f64::from(self.n_threads)).min(self.memory.likely),
+            None => self.memory.likely * GENERATION_EFFICIENCY,
+        };
+        bytes / rate.max(1.0)
+    }
+
+    /// Seconds for so many operations on weights of one type for many tokens.
+    fn prompt_seconds(&self, tensor_type: TensorType, ops: f64) -> f64 {
+        let rate = match self.kernel(tensor_type) {
+            Some(kernel) => kernel.prompt_ops_per_s * f64::from(self.n_threads),
+            None => self.ops * PROMPT_EFFICIENCY,
+        };
+        ops / rate.max(1.0)
+    }
+
+    /// What a token takes beside reading weights and cache.
+    fn layers_seconds(&self, work: &Work) -> f64 {
+        let per_layer = match self.measured {
+            Some(rates) => rates.layer_s_per_value.mul_add(work.n_values as f64, rates.layer_s),
+            None => SECONDS_PER_LAYER,
+        };
+        per_layer * work.n_layers()
+    }
+
+    fn attention_rate(&self) -> f64 {
+        self.measured.map_or(self.memory.likely * GENERATION_EFFICIENCY, |rates| rates.attention_bytes_per_s).max(1.0)
+    }
+
+    /// The correction for a kind of model: its own, else that of all.
+    fn correction(&self, class: &str) -> Option<&'a Correction> {
+        let find = |class: &str| self.corrections.iter().find(|correction| correction.class == class);
+        find(class).or_else(|| find(""))
+    }
+}
+
+impl Range {
+    fn around(likely: f64, spread: f64) -> Self {
+        Self { low: likely * (1.0 - spread), likely, high: likely * (1.0 + spread) }
+    }
+}
+
+/// Memory speed with so many threads: between what was measured, by interpolation.
+fn bandwidth(rates: &MachineRates, n_threads: u32) -> Option<f64> {
+    let above = rates.memory.iter().filter(|rate| rate.n_threads >= n_threads).min_by_key(|rate| rate.n_threads);
+    let below = rates.memory.iter().filter(|rate| rate.n_threads <= n_threads).max_by_key(|rate| rate.n_threads);
+    match (below, above) {
+        (Some(below), Some(above)) if above.n_threads > below.n_threads => {
+            let share = f64::from(n_threads - below.n_threads) / f64::from(above.n_threads - below.n_threads);
+            Some(share.mul_add(above.bytes_per_s - below.bytes_per_s, below.bytes_per_s))
+        }
+        (Some(rate), _) | (None, Some(rate)) => Some(rate.bytes_per_s),
+        (None, None) => None,
+    }
+}
+
+/// How long one token takes, at any depth of the context.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    /// Kind of model, as corrections name it.
+    pub class: String,
+    caches: Vec<LayerKv>,
+    weights_s: f64,
+    layers_s: f64,
+    prompt_s: f64,
+    attention_bytes_per_s: f64,
+    correction: Option<(f64, f64)>,
+}
+
+impl Forecast {
+    pub(super) fn new(work: &Work, rates: &Rates<'_>) -> Self {
+        let read = |(tensor_type, bytes): &(TensorType, f64)| rates.read_seconds(*tensor_type, *bytes);
+        let compute = |(tensor_type, ops): &(TensorType, f64)| rates.prompt_seconds(*tensor_type, *ops);
+        Self {
+            class: work.class.clone(),
+            caches: work.caches.clone(),
+            weights_s: work.generation.iter().map(read).sum(),
+            layers_s: rates.layers_seconds(work),
+            prompt_s: work.prompt.iter().map(compute).sum(),
+            attention_bytes_per_s: rates.attention_rate(),
+            correction: rates.correction(&work.class).map(|correction| (correction.generation, correction.prompt)),
+        }
+    }
+
+    /// Seconds per generated token with `n_tokens` before it, as rates alone say.
+    pub fn uncorrected_token_s(&self, n_tokens: u32) -> f64 {
+        let cache = sum(self.caches.iter().map(|layer| layer.read_bytes(n_tokens))) as f64;
+        self.weights_s + self.layers_s + cache / self.attention_bytes_per_s
+    }
+
+    /// Seconds per generated token with `n_tokens` before it.
+    pub fn token_s(&self, n_tokens: u32) -> f64 {
+        self.uncorrected_token_s(n_tokens) * self.correction.map_or(1.0, |(generation, _)| generation)
+    }
+
+    /// Seconds per prompt token, as rates alone say.
+    pub fn uncorrected_prompt_token_s(&self) -> f64 {
+        self.prompt_s
+    }
+
+    /// Seconds per prompt token.
+    pub fn prompt_token_s(&self) -> f64 {
+        self.prompt_s * self.correction.map_or(1.0, |(_, prompt)| prompt)
+    }
+}
+
+/// The largest chunk of which one layer takes a moment, so that a prompt can be stopped at once.
+pub(super) fn batch(work: &Work, rates: &Rates<'_>) -> u32 {
+    let per_layer = Forecast::new(work, rates).prompt_token_s() / work.n_layers();
+    let is_short = |batch: &&u32| per_layer * f64::from(**batch) <= SECONDS_PER_STEP;
+    *BATCHES.iter().find(is_short).unwrap_or(&BATCHES[BATCHES.len() - 1])
+}
+
+/// What will happen now, on the processor.
+pub(super) fn predict(sizes: &Sizes, work: &Work, rates: &Rates<'_>, memory: &Memory, n_batch: u32) -> Prediction {
+    let forecast = Forecast::new(work, rates);
+    let missing = memory.missing_bytes as f64;
+    let missing_share = missing / sizes.weights_bytes().max(1) as f64;
+    let weights: f64 = work.generation.iter().map(|(_, bytes)| bytes).sum();
+    let from_disk = weights * (missing_share * DISK_READS_PER_MISSING_BYTE).min(1.0);
+    let likely_s = forecast.token_s(TYPICAL_TOKENS.min(memory.context));
+    // Time that a memory of other speed would take; layers take what they take.
+    let fixed_s = forecast.layers_s.min(likely_s);
+    let generation = |memory: f64, disk: f64| 1.0 / (fixed_s + (likely_s - fixed_s) / memory + from_disk / disk);
+    let spread = match (rates.measured, forecast.correction) {
+        (None, None) => Range {
+            low: rates.memory.low / rates.memory.likely,
+            likely: 1.0,
+            high: rates.memory.high / rates.memory.likely,
+        },
+        (Some(_), None) => Range::around(1.0, MEASURED_SPREAD),
+        (_, Some(_)) => Range::around(1.0, CORRECTED_SPREAD),
+    };
+    Prediction {
+        generation: Range {
+            low: generation(spread.low, rates.disk.low),
+            likely: generation(spread.likely, rates.disk.likely),
+            high: generation(spread.high, rates.disk.high),
+        },
+        // A chunk of a prompt reads every weight once.
+        prompt: 1.0 / (forecast.prompt_token_s().max(1e-12) + missing / rates.disk.likely / f64::from(n_batch)),
     }
 }

@@ -2,8 +2,7 @@
 use super::memory::ContextWhy;
 use super::parts::gpu_bar;
 use super::place::Split;
-use super::predict::Prediction;
-use super::speed::Range;
+use super::speed::{Prediction, Range};
 use super::{Draft, GPU_BATCH, ThreadsWhy};
 use crate::wire::{GpuProbe, Plan, PlanChoice, Speed, Text, Verdict};
 

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+use super::Measured;
+
 /// What this machine has, measured now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Hardware {
@@ -22,6 +24,9 @@ pub struct Hardware {
     pub disk: Disk,
     /// Operating system.
     pub os: String,
+    /// How fast it is, as far as that is known.
+    #[serde(default)]
+    pub measured: Measured,
 }
 
 /// A processor.

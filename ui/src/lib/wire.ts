@@ -258,6 +258,72 @@ export type Integrity = "verified" | "unverified" | "mismatched";
 /** What a file is to its model. */
 export type FileRole = "model" | "projector" | "draft";
 
+/** What is known of this machine's speed; plans assume an ordinary machine where it is not. */
+export type Measured = {
+  /** From the benchmark. */
+  rates: MachineRates | null,
+  /** From answers. */
+  corrections: Array<Correction>,
+};
+
+/** What a benchmark of a few seconds found. */
+export type MachineRates = {
+  /** Processor, cores, instruction set and memory that were measured; on others the figures mean nothing. */
+  machine: string,
+  /** When. */
+  at_ms: number,
+  /** How long it took, milliseconds. */
+  took_ms: number,
+  /** Reading main memory, by number of threads. */
+  memory: Array<ReadRate>,
+  /** The engine's products, by type of weights. */
+  kernels: Array<KernelRate>,
+  /** What a layer takes for one token beside reading weights, seconds: norms, hand-overs between threads. */
+  layer_s: number,
+  /** The same for each value of the residual stream, seconds. */
+  layer_s_per_value: number,
+  /** Reading keys and values, bytes per second. */
+  attention_bytes_per_s: number,
+  /** Reading a file that is not in memory yet, bytes per second; absent where that cannot be measured. */
+  disk_bytes_per_s: number | null,
+};
+
+/** Memory speed with so many threads. */
+export type ReadRate = {
+  /** Threads that read. */
+  n_threads: number,
+  /** All together. */
+  bytes_per_s: number,
+};
+
+/** How fast weights of one type are multiplied. */
+export type KernelRate = {
+  /** GGUF's name of the type. */
+  tensor_type: string,
+  /** One thread, weights from memory, one token: bytes per second. */
+  one_thread_bytes_per_s: number,
+  /** As many threads as a plan takes, the same. */
+  all_threads_bytes_per_s: number,
+  /** How many those are. */
+  n_threads: number,
+  /** One thread, weights in its cache: what the kernel itself can do. */
+  cached_bytes_per_s: number,
+  /** Many tokens at once, one thread: operations per second. */
+  prompt_ops_per_s: number,
+};
+
+/** What answers of a kind of model showed about its predictions. */
+export type Correction = {
+  /** Kind of model: architecture and quantisation; empty: any. */
+  class: string,
+  /** Time taken over time predicted, for generation. */
+  generation: number,
+  /** The same for prompts. */
+  prompt: number,
+  /** Answers behind it. */
+  n_runs: number,
+};
+
 /** What this machine has, measured now. */
 export type Hardware = {
   /** Processor. */
@@ -274,6 +340,8 @@ export type Hardware = {
   disk: Disk,
   /** Operating system. */
   os: string,
+  /** How fast it is, as far as that is known. */
+  measured: Measured,
 };
 
 /** A processor. */

@@ -1,7 +1,7 @@
 //! Headers of real models' shapes, made by code: hyperparameters and tensor tables as published, no weights; and machines.
 use tandem_engine::gguf::{ModelFacts, Prefix, TensorType, Writer};
 
-use crate::wire::{Cpu, Disk, Gpu, GpuProbe, Hardware};
+use crate::wire::{Cpu, Disk, Gpu, GpuProbe, Hardware, Measured};
 
 pub(super) const GIB: u64 = 1 << 30;
 
@@ -272,6 +272,7 @@ pub(super) fn machine(vram: Option<f64>, ram_total: f64, ram_available: f64) -> 
         gpu_probe: if vram.is_some() { GpuProbe::Found } else { GpuProbe::NoDriver },
         disk: Disk { path: "/models".into(), total_bytes: bytes(500.0), free_bytes: bytes(200.0) },
         os: "Linux".into(),
+        measured: Measured::default(),
     }
 }
 

@@ -24,6 +24,7 @@ export function fakeHardware(withGpu: boolean): Hardware {
     gpu_probe: withGpu ? { type: 'found' } : { type: 'no_driver' },
     disk: { path: '/home/me/.local/share/tandem/models', total_bytes: 465 * GIB, free_bytes: 214 * GIB },
     os: 'Debian GNU/Linux 12',
+    measured: { rates: null, corrections: [] },
   };
 }
 

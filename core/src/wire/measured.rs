@@ -1,0 +1,77 @@
+//! What this machine was measured to do.
+
+use serde::{Deserialize, Serialize};
+use ts_rs::TS;
+
+/// What is known of this machine's speed; plans assume an ordinary machine where it is not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+#[serde(default)]
+pub struct Measured {
+    /// From the benchmark.
+    pub rates: Option<MachineRates>,
+    /// From answers.
+    pub corrections: Vec<Correction>,
+}
+
+/// What a benchmark of a few seconds found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct MachineRates {
+    /// Processor, cores, instruction set and memory that were measured; on others the figures mean nothing.
+    pub machine: String,
+    /// When.
+    #[ts(type = "number")]
+    pub at_ms: i64,
+    /// How long it took, milliseconds.
+    pub took_ms: f64,
+    /// Reading main memory, by number of threads.
+    pub memory: Vec<ReadRate>,
+    /// The engine's products, by type of weights.
+    pub kernels: Vec<KernelRate>,
+    /// What a layer takes for one token beside reading weights, seconds: norms, hand-overs between threads.
+    pub layer_s: f64,
+    /// The same for each value of the residual stream, seconds.
+    pub layer_s_per_value: f64,
+    /// Reading keys and values, bytes per second.
+    pub attention_bytes_per_s: f64,
+    /// Reading a file that is not in memory yet, bytes per second; absent where that cannot be measured.
+    pub disk_bytes_per_s: Option<f64>,
+}
+
+/// Memory speed with so many threads.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct ReadRate {
+    /// Threads that read.
+    pub n_threads: u32,
+    /// All together.
+    pub bytes_per_s: f64,
+}
+
+/// How fast weights of one type are multiplied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct KernelRate {
+    /// GGUF's name of the type.
+    pub tensor_type: String,
+    /// One thread, weights from memory, one token: bytes per second.
+    pub one_thread_bytes_per_s: f64,
+    /// As many threads as a plan takes, the same.
+    pub all_threads_bytes_per_s: f64,
+    /// How many those are.
+    pub n_threads: u32,
+    /// One thread, weights in its cache: what the kernel itself can do.
+    pub cached_bytes_per_s: f64,
+    /// Many tokens at once, one thread: operations per second.
+    pub prompt_ops_per_s: f64,
+}
+
+/// What answers of a kind of model showed about its predictions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct Correction {
+    /// Kind of model: architecture and quantisation; empty: any.
+    pub class: String,
+    /// Time taken over time predicted, for generation.
+    pub generation: f64,
+    /// The same for prompts.
+    pub prompt: f64,
+    /// Answers behind it.
+    pub n_runs: u32,
+}
