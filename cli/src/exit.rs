@@ -59,7 +59,13 @@ fn code(code: ErrorCode) -> u8 {
     use ErrorCode as E;
     match code {
         E::NoNetwork | E::HubAnswerInvalid | E::HubRefused | E::RateLimited => 3,
-        E::NotFound | E::Gated | E::NoGgufInRepo | E::ModelMissing => 4,
+        E::NotFound
+        | E::TokenMissing
+        | E::TokenWithheld
+        | E::TokenWrong
+        | E::LicenceNotAccepted
+        | E::NoGgufInRepo
+        | E::ModelMissing => 4,
         E::NotGguf
         | E::GgufTruncated
         | E::GgufDamaged

@@ -156,7 +156,7 @@ impl From<args::Wishes> for Wishes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tandem_core::wire::{Integrity, RepoFile};
+    use tandem_core::wire::{HashWord, Integrity, RepoFile};
 
     fn model(id: &str, name: &str, quant: &str, repo: Option<&str>) -> LibraryModel {
         LibraryModel {
@@ -175,6 +175,7 @@ mod tests {
                 path: "p".into(),
                 size_bytes: 1,
                 sha256: None,
+                hash_word: HashWord::Unknown,
             }),
             refusal: None,
             added_at_ms: 0,

@@ -10,8 +10,20 @@ use ts_rs::{Config, TS};
 const REFRESH: &str = "TANDEM_BLESS=1 cargo test -p tandem-core --test wire";
 
 /// The files of `core/src/wire/`, in the order in which their types are declared.
-const FILES: [&str; 11] =
-    ["mod", "settings", "hub", "downloads", "library", "measured", "hardware", "plan", "runtime", "chats", "app"];
+const FILES: [&str; 12] = [
+    "mod",
+    "settings",
+    "sources",
+    "hub",
+    "downloads",
+    "library",
+    "measured",
+    "hardware",
+    "plan",
+    "runtime",
+    "chats",
+    "app",
+];
 
 /// Declares every wire type, file by file in the order of `FILES`.
 macro_rules! declarations {
@@ -22,6 +34,8 @@ fn declarations() -> Vec<(&'static str, String)> {
     declarations! {
         Text Failure ErrorCode
         Settings Language Theme Sampling
+        HubKind HubSource SourceProbe Reach HashWord ProxySettings ProxyKind
+        TokenState TokenPlace TokenRequest TokenKeep
         SearchRequest SearchPage HubModel RepoFile ModelPage ModelVersion Companion Presence
         PlanVersionsRequest PlannedVersions PlannedVersion
         DownloadRequest Download DownloadState

@@ -80,7 +80,7 @@ const FAULTS: &[Row] = &[
     Row { name: "hub 502 once", rules: || vec![hub(Fault::status(502)).times(1)], end: End::Done },
     Row { name: "429 once", rules: || vec![hub(Fault::rate_limited(0)).times(1)], end: End::Done },
     Row { name: "404", rules: || vec![hub(Fault::status(404))], end: End::Failed(ErrorCode::NotFound) },
-    Row { name: "gated", rules: || vec![hub(gated())], end: End::Failed(ErrorCode::Gated) },
+    Row { name: "gated", rules: || vec![hub(gated())], end: End::Failed(ErrorCode::TokenMissing) },
     Row { name: "redirect loop once", rules: || vec![cdn(Fault::RedirectLoop).times(8)], end: End::Done },
     Row {
         name: "redirect loop",

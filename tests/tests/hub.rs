@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tandem_core::error::Explain;
-use tandem_core::hub::{Hub, HubError, HubOptions, Missing, NetworkFault, Oddity, versions};
-use tandem_core::wire::{ErrorCode, RepoFile, SearchRequest};
+use tandem_core::hub::{Hub, HubError, HubOptions, Missing, NetworkFault, Oddity, TokenUse, versions};
+use tandem_core::wire::{ErrorCode, HashWord, RepoFile, SearchRequest};
 use tandem_engine::gguf::{TensorType, Writer};
 use tandem_tests::hub::{Fault, Repo, Rule, Side, TestHub, TestHubOptions, demo_repos};
 
@@ -100,6 +100,7 @@ async fn refusals_have_their_right_names() {
         path: path.into(),
         size_bytes: 1,
         sha256: None,
+        hash_word: HashWord::Unknown,
     };
     let gated = file(GATED, "Tiny-Gated-Q8_0.gguf");
     let resolve = |token, file| {
@@ -107,9 +108,12 @@ async fn refusals_have_their_right_names() {
         async move { hub.resolve(&file).await }
     };
     let error = resolve(None, gated.clone()).await.unwrap_err();
-    assert!(matches!(&error, HubError::Gated { has_token: false, page, .. } if page.ends_with(GATED)), "{error:?}");
+    assert!(
+        matches!(&error, HubError::Gated { token: TokenUse::None, page, .. } if page.ends_with(GATED)),
+        "{error:?}"
+    );
     let error = resolve(Some("hf_other"), gated.clone()).await.unwrap_err();
-    assert!(matches!(error, HubError::Gated { has_token: true, .. }), "{error:?}");
+    assert!(matches!(error, HubError::Gated { token: TokenUse::Sent, .. }), "{error:?}");
     assert!(matches!(resolve(Some("hf_wrong"), gated.clone()).await, Err(HubError::WrongToken)));
     assert!(resolve(Some("hf_accepted"), gated).await.is_ok());
     let missing = [

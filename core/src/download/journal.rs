@@ -153,6 +153,7 @@ const MAX_DEPTH: u32 = 12;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::HashWord;
 
     fn record(path: PathBuf) -> Record {
         let file = RepoFile {
@@ -161,6 +162,7 @@ mod tests {
             path: "x y.gguf".into(),
             size_bytes: 100,
             sha256: Some("0".repeat(64)),
+            hash_word: HashWord::Unknown,
         };
         Record { path, journal: Journal::new(vec![file]) }
     }

@@ -64,9 +64,17 @@ const RESERVED: &[&str] = &["CON", "PRN", "AUX", "NUL", "COM1", "COM2", "COM3", 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::HashWord;
 
     fn file(repo: &str, path: &str) -> RepoFile {
-        RepoFile { repo: repo.into(), commit: "c".into(), path: path.into(), size_bytes: 1, sha256: None }
+        RepoFile {
+            repo: repo.into(),
+            commit: "c".into(),
+            path: path.into(),
+            size_bytes: 1,
+            sha256: None,
+            hash_word: HashWord::Unknown,
+        }
     }
 
     #[test]

@@ -18,6 +18,12 @@ pub enum HubError {
         /// As typed.
         url: String,
     },
+    /// The proxy in the settings is none.
+    #[error("`{address}` is not a proxy's address")]
+    BadProxy {
+        /// As typed, without its password.
+        address: String,
+    },
     /// The TLS library could not be set up.
     #[error("the HTTP client cannot be set up: {detail}")]
     ClientNotSetUp {
@@ -66,8 +72,8 @@ pub enum HubError {
         repo: String,
         /// Where the licence is accepted.
         page: String,
-        /// Whether we sent a token; then its owner has not accepted.
-        has_token: bool,
+        /// What we sent.
+        token: TokenUse,
     },
     /// The hub does not know our token.
     #[error("the hub does not accept the access token")]
@@ -96,6 +102,17 @@ pub enum HubError {
     },
 }
 
+/// What became of the access token in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenUse {
+    /// There is none.
+    None,
+    /// There is one, and this host must not see it.
+    Withheld,
+    /// It was sent.
+    Sent,
+}
+
 /// What a repo lacks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
@@ -122,6 +139,9 @@ pub enum NetworkFault {
     /// Nobody answers there, or TLS failed.
     #[error("cannot connect")]
     CannotConnect,
+    /// The proxy that a person has set does not answer, or does not get there.
+    #[error("no connection through the proxy")]
+    Proxy,
     /// No answer, or no more of it, for too long.
     #[error("timed out")]
     TimedOut,
@@ -206,6 +226,11 @@ impl Explain for HubError {
                     "在设置中填写类似 `https://huggingface.co` 的地址",
                 ),
             ),
+            Self::BadProxy { address } => failure(
+                ErrorCode::BadRequest,
+                (format!("`{address}` is not the address of a proxy"), format!("`{address}` 不是有效的代理地址")),
+                ("write host and port, such as `127.0.0.1:7890`", "请填写主机和端口，例如 `127.0.0.1:7890`"),
+            ),
             Self::ClientNotSetUp { detail } => failure(
                 ErrorCode::NoNetwork,
                 (format!("secure connections cannot be set up: {detail}"), format!("无法建立安全连接：{detail}")),
@@ -240,32 +265,14 @@ impl Explain for HubError {
                 },
                 ("search for it again: it may have been renamed or removed", "请重新搜索：它可能已改名或被删除"),
             ),
-            Self::Gated { repo, page, has_token } => Failure::new(
-                ErrorCode::Gated,
-                Text::new(
-                    format!("the publisher of `{repo}` asks you to accept its licence first"),
-                    format!("`{repo}` 的发布者要求先接受许可协议"),
-                ),
-                if *has_token {
-                    Text::new(
-                        format!(
-                            "open {page}, accept the licence with the account your token belongs to, then try again"
-                        ),
-                        format!("打开 {page}，用令牌所属的账号接受许可协议，然后重试"),
-                    )
-                } else {
-                    Text::new(
-                        format!("open {page}, accept the licence, and set an access token (`HF_TOKEN`)"),
-                        format!("打开 {page} 接受许可协议，并设置访问令牌（`HF_TOKEN`）"),
-                    )
-                },
-            ),
+            Self::Gated { repo, page, token } => explain_gated(repo, page, *token),
             Self::WrongToken => failure(
-                ErrorCode::Gated,
-                ("the hub does not accept the access token".to_owned(), "模型站不接受当前的访问令牌".to_owned()),
+                ErrorCode::TokenWrong,
+                ("the hub does not know the access token".to_owned(), "模型站不认识当前的访问令牌".to_owned()),
                 (
-                    "make a new token on the hub, or remove it: public models need none",
-                    "在模型站上新建令牌，或者删除令牌：公开模型不需要令牌",
+                    "make a new one at https://huggingface.co/settings/tokens and enter it in the settings, or remove it: \
+                     public models need none",
+                    "在 https://huggingface.co/settings/tokens 新建一个并填入设置，或者删除它：公开模型不需要令牌",
                 ),
             ),
             Self::RateLimited { wait } => {
@@ -292,23 +299,74 @@ impl Explain for HubError {
     }
 }
 
+/// No token, a token that stays here, or a licence that its owner has not accepted: each has a next step of its own.
+fn explain_gated(repo: &str, page: &str, token: TokenUse) -> Failure {
+    let gated = Text::new(
+        format!("the publisher of `{repo}` gives it only to accounts that have accepted its licence"),
+        format!("`{repo}` 的发布者只向接受了许可协议的账号提供文件"),
+    );
+    match token {
+        TokenUse::None => Failure::new(
+            ErrorCode::TokenMissing,
+            gated,
+            Text::new(
+                format!(
+                    "open {page} and accept the licence, make an access token at \
+                     https://huggingface.co/settings/tokens, and enter it in the settings"
+                ),
+                format!(
+                    "打开 {page} 接受许可协议，在 https://huggingface.co/settings/tokens 新建访问令牌，然后填入设置"
+                ),
+            ),
+        ),
+        TokenUse::Withheld => Failure::new(
+            ErrorCode::TokenWithheld,
+            gated,
+            Text::new(
+                "the access token is not sent to a mirror: allow this mirror to have it in the settings, or switch to Hugging Face",
+                "访问令牌不会发给镜像站：可在设置中允许发给此镜像站，或改用 Hugging Face",
+            ),
+        ),
+        TokenUse::Sent => Failure::new(
+            ErrorCode::LicenceNotAccepted,
+            Text::new(
+                format!("the account of the access token has not accepted the licence of `{repo}`"),
+                format!("访问令牌所属的账号尚未接受 `{repo}` 的许可协议"),
+            ),
+            Text::new(
+                format!(
+                    "open {page} with that account, accept the licence, then try again; a fine-grained token also needs \
+                     the right to read gated repos"
+                ),
+                format!("用该账号打开 {page} 接受许可协议，然后重试；细粒度令牌还需要读取受限仓库的权限"),
+            ),
+        ),
+    }
+}
+
 fn explain_network(host: &str, fault: NetworkFault) -> Failure {
     let message = match fault {
         NetworkFault::UnknownHost => Text::new(format!("`{host}` cannot be found"), format!("找不到 `{host}`")),
         NetworkFault::CannotConnect => Text::new(format!("no connection to `{host}`"), format!("无法连接到 `{host}`")),
+        NetworkFault::Proxy => {
+            Text::new(format!("the proxy does not reach `{host}`"), format!("无法通过代理连接 `{host}`"))
+        }
         NetworkFault::TimedOut => Text::new(format!("`{host}` does not answer"), format!("`{host}` 没有响应")),
         NetworkFault::Lost => {
             Text::new(format!("the connection to `{host}` was lost"), format!("与 `{host}` 的连接已断开"))
         }
     };
-    Failure::new(
-        ErrorCode::NoNetwork,
-        message,
-        Text::new(
-            "check the internet connection and proxy, or set a mirror of the hub in the settings",
-            "检查网络和代理，或者在设置中改用镜像站",
+    let hint = match fault {
+        NetworkFault::Proxy => Text::new(
+            "check that the proxy runs and its address in the settings, or use none",
+            "检查代理是否运行、设置中的地址是否正确，或者不使用代理",
         ),
-    )
+        _ => Text::new(
+            "check the internet connection and proxy, or use another source of models",
+            "检查网络和代理，或者改用其他模型来源",
+        ),
+    };
+    Failure::new(ErrorCode::NoNetwork, message, hint)
 }
 
 fn explain_oddity(host: &str, oddity: &Oddity) -> Failure {

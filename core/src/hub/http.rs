@@ -13,7 +13,8 @@ use rustls_platform_verifier::Verifier;
 use serde::de::DeserializeOwned;
 
 use super::error::{HubError, Missing, NetworkFault, Oddity};
-use super::{DEFAULT_HUB_URL, Hub};
+use super::{DEFAULT_HUB_URL, Hub, proxy};
+use crate::wire::{HubKind, ProxySettings};
 
 /// What a request was about, for its errors.
 #[derive(Clone, Copy, Debug)]
@@ -86,12 +87,11 @@ impl Hub {
             }
             let answer = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await;
             let response = match answer {
-                Ok(answer) => answer.map_err(|error| HubError::from_reqwest(&url, &error))?,
+                Ok(answer) => answer.map_err(|error| self.no_answer(&url, &error))?,
                 Err(_) => return Err(HubError::network(&url, NetworkFault::TimedOut, "no answer in time")),
             };
             let Some(target) = redirect_target(&response) else { return Ok(response) };
-            let points_away = target.origin() != self.base.origin();
-            if points_away && response.headers().contains_key(REPO_COMMIT) {
+            if self.is_pointer_to_file(&response, &target) {
                 return Ok(response);
             }
             if url.scheme() == "https" && target.scheme() != "https" {
@@ -100,6 +100,22 @@ impl Hub {
             url = target;
         }
         Err(HubError::odd(&url, Oddity::RedirectLoop))
+    }
+
+    /// Whether a redirect is the hub's pointer to a file that another host keeps.
+    fn is_pointer_to_file(&self, response: &Response, target: &Url) -> bool {
+        let is_for_file = match self.kind {
+            HubKind::HuggingFace => response.headers().contains_key(REPO_COMMIT),
+            HubKind::ModelScope => self.is_own(response.url()) && response.url().path().ends_with("/repo"),
+        };
+        is_for_file && !self.is_own(target)
+    }
+
+    fn no_answer(&self, url: &Url, error: &reqwest::Error) -> HubError {
+        if error.is_connect() && self.proxy.is_some() && !is_loopback(url) {
+            return HubError::network(url, NetworkFault::Proxy, root_cause(error));
+        }
+        HubError::from_reqwest(url, error)
     }
 
     /// What an answer that is no success says.
@@ -111,7 +127,7 @@ impl Hub {
         let file = || about.path.map_or(Missing::Repo, |path| Missing::File { path: path.to_owned() });
         match (response.status().as_u16(), code) {
             (401 | 403, "GatedRepo") => {
-                HubError::Gated { page: self.page_url(about.repo), repo, has_token: self.token.is_some() }
+                HubError::Gated { page: self.page_url(about.repo), repo, token: self.token_use() }
             }
             (401, _) if message.starts_with("Invalid credentials") => HubError::WrongToken,
             (401, _) | (_, "RepoNotFound") => missing(Missing::Repo),
@@ -152,8 +168,8 @@ pub(super) fn parse_base(text: &str) -> Result<Url, HubError> {
 }
 
 /// A client that trusts the system's certificates and, where the system has none, Mozilla's; that goes through the
-/// system's proxy unless the hub is on this machine; and that follows no redirect by itself.
-pub(super) fn client(base: &Url, user_agent: &str) -> Result<Client, HubError> {
+/// proxy that is set; and that follows no redirect by itself.
+pub(super) fn client(base: &Url, user_agent: &str, proxy: &ProxySettings) -> Result<Client, HubError> {
     let not_set_up = |detail: String| HubError::ClientNotSetUp { detail };
     let provider = Arc::new(ring::default_provider());
     let roots = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned();
@@ -165,15 +181,13 @@ pub(super) fn client(base: &Url, user_agent: &str) -> Result<Client, HubError> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
-    let mut builder = Client::builder()
+    let builder = Client::builder()
         .tls_backend_preconfigured(tls)
         .user_agent(user_agent)
         .redirect(redirect::Policy::none())
         .referer(false)
         .connect_timeout(CONNECT_TIMEOUT);
-    if is_loopback(base) {
-        builder = builder.no_proxy();
-    }
+    let builder = proxy::apply(builder, proxy, base)?;
     builder.build().map_err(|error| not_set_up(root_cause(&error)))
 }
 
@@ -234,7 +248,8 @@ fn secret_header(token: &str) -> Result<HeaderValue, HubError> {
     Ok(value)
 }
 
-fn is_loopback(url: &Url) -> bool {
+/// Whether a URL leads to this machine.
+pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host_str() {
         Some("localhost") => true,
         Some(host) => host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()),

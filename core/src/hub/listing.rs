@@ -6,13 +6,30 @@ use super::error::{HubError, Missing, Oddity};
 use super::http::About;
 use super::search::{ModelJson, is_repo_name};
 use super::{Hub, RepoListing};
-use crate::wire::RepoFile;
+use crate::wire::{HashWord, HubKind, RepoFile};
 
 impl Hub {
-    /// Lists a repo's files with sizes and SHA256 at its present commit. An old name leads to the new one.
+    /// Lists a repo's files with sizes and SHA256 as they are now. An old name leads to the new one.
     pub async fn model(&self, repo: &str) -> Result<RepoListing, HubError> {
+        match self.kind {
+            HubKind::HuggingFace => self.hugging_face_model(repo, None).await,
+            HubKind::ModelScope => self.modelscope_model(repo).await,
+        }
+    }
+
+    /// The same at a commit, where this hub has commits; else as they are now.
+    pub async fn model_at(&self, repo: &str, commit: &str) -> Result<RepoListing, HubError> {
+        match self.kind {
+            HubKind::HuggingFace if is_commit(commit) => self.hugging_face_model(repo, Some(commit)).await,
+            _ => self.model(repo).await,
+        }
+    }
+
+    async fn hugging_face_model(&self, repo: &str, commit: Option<&str>) -> Result<RepoListing, HubError> {
         let (publisher, name) = split_name(repo)?;
-        let mut url = self.url(&["api", "models", publisher, name]);
+        let mut parts = vec!["api", "models", publisher, name];
+        parts.extend(commit.iter().flat_map(|commit| ["revision", *commit]));
+        let mut url = self.url(&parts);
         url.query_pairs_mut().append_pair("blobs", "true");
         let about = About { repo, path: None };
         let (mut page, _): (ModelJson, _) = self.get_json(url, about).await?;
@@ -30,7 +47,7 @@ impl Hub {
                     Some(lfs) => (Some(lfs.size), Some(lfs.sha256)),
                     None => (sibling.size, None),
                 };
-                repo_file(&model.id, &commit, sibling.rfilename, size.unwrap_or(0), sha256)
+                self.repo_file(&model.id, &commit, sibling.rfilename, size.unwrap_or(0), sha256)
             };
             siblings.into_iter().map(file).collect()
         } else {
@@ -52,11 +69,25 @@ impl Hub {
             let entries = entries.into_iter().filter(|entry| entry.kind == "file");
             files.extend(entries.map(|entry| {
                 let sha256 = entry.lfs.map(|lfs| lfs.oid);
-                repo_file(repo, commit, entry.path, entry.size, sha256)
+                self.repo_file(repo, commit, entry.path, entry.size, sha256)
             }));
             next = further;
         }
         Ok(files)
+    }
+
+    /// A file as this hub tells of it.
+    pub(super) fn repo_file(
+        &self,
+        repo: &str,
+        commit: &str,
+        path: String,
+        size_bytes: u64,
+        sha256: Option<String>,
+    ) -> RepoFile {
+        let sha256 = sha256.map(|sha256| sha256.to_ascii_lowercase()).filter(|sha256| is_sha256(sha256));
+        let hash_word = if sha256.is_some() { self.word() } else { HashWord::Unknown };
+        RepoFile { repo: repo.to_owned(), commit: commit.to_owned(), path, size_bytes, sha256, hash_word }
     }
 }
 
@@ -94,9 +125,4 @@ pub(super) fn is_commit(text: &str) -> bool {
 /// Whether a text is a SHA256 in hex.
 pub(super) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-fn repo_file(repo: &str, commit: &str, path: String, size_bytes: u64, sha256: Option<String>) -> RepoFile {
-    let sha256 = sha256.map(|sha256| sha256.to_ascii_lowercase()).filter(|sha256| is_sha256(sha256));
-    RepoFile { repo: repo.to_owned(), commit: commit.to_owned(), path, size_bytes, sha256 }
 }

@@ -1,28 +1,33 @@
-//! The Hugging Face hub, or a mirror of it: search, a repo's files, GGUF headers by range, and where a file's bytes are.
+//! Hubs that models come from (Hugging Face, its mirrors, ModelScope): search, a repo's files, GGUF headers by range,
+//! where a file's bytes are, and whose word its hash is.
 //!
-//! Everything a repo tells is pinned to a commit. The token goes to the hub's own origin and nowhere else: redirects are
-//! followed by hand. Storing files is not done here but in `download`.
+//! Everything a repo tells is pinned to a commit where the hub has commits. The token goes to the hub's own origin and
+//! nowhere else: redirects are followed by hand. Storing files is not done here but in `download`.
 
 mod error;
 mod grouping;
 mod header;
 mod http;
 mod listing;
+mod modelscope;
+mod proxy;
 mod resolve;
 mod search;
+mod sources;
 mod versions;
 
 use std::path::PathBuf;
 
 use reqwest::{Client, Url};
 
-use crate::wire::{HubModel, RepoFile};
+use crate::wire::{HashWord, HubKind, HubModel, ProxySettings, RepoFile};
 use header::HeaderCache;
 
-pub use error::{HubError, Missing, NetworkFault, Oddity};
+pub use error::{HubError, Missing, NetworkFault, Oddity, TokenUse};
 pub use grouping::{Group, group, role_of};
 pub(crate) use http::{ByteRange, is_html};
 pub use resolve::Resolved;
+pub use sources::{is_this_machine, known_sources};
 pub use versions::{Version, versions};
 
 /// The hub that is used where no other is chosen.
@@ -33,8 +38,16 @@ pub const DEFAULT_HUB_URL: &str = "https://huggingface.co";
 pub struct HubOptions {
     /// Scheme, host and port, possibly a path; `DEFAULT_HUB_URL` if empty.
     pub base_url: String,
+    /// How it answers.
+    pub kind: HubKind,
+    /// Whether it is the hub that others mirror.
+    pub is_origin: bool,
     /// Access token, sent to that origin only.
     pub token: Option<String>,
+    /// Whether there is a token that this hub must not see, for its refusals.
+    pub is_token_withheld: bool,
+    /// How to reach it.
+    pub proxy: ProxySettings,
     /// What this program calls itself.
     pub user_agent: String,
     /// Folder for headers read ahead; `None`: nothing is kept.
@@ -45,7 +58,11 @@ impl Default for HubOptions {
     fn default() -> Self {
         Self {
             base_url: DEFAULT_HUB_URL.to_owned(),
+            kind: HubKind::HuggingFace,
+            is_origin: false,
             token: None,
+            is_token_withheld: false,
+            proxy: ProxySettings::default(),
             user_agent: concat!("tandem/", env!("CARGO_PKG_VERSION")).to_owned(),
             cache_dir: None,
         }
@@ -57,7 +74,12 @@ impl Default for HubOptions {
 pub struct Hub {
     client: Client,
     base: Url,
+    kind: HubKind,
+    is_origin: bool,
     token: Option<String>,
+    is_token_withheld: bool,
+    /// The proxy a person has set, for errors.
+    proxy: Option<String>,
     header_cache: Option<HeaderCache>,
 }
 
@@ -66,7 +88,7 @@ pub struct Hub {
 pub struct RepoListing {
     /// The repo, by its present name.
     pub model: HubModel,
-    /// Commit that the files belong to.
+    /// Commit that the files belong to; a branch where the hub tells no commits.
     pub commit: String,
     /// All files, in the hub's order.
     pub files: Vec<RepoFile>,
@@ -77,9 +99,13 @@ impl Hub {
     pub fn new(options: HubOptions) -> Result<Self, HubError> {
         let base = http::parse_base(&options.base_url)?;
         Ok(Self {
-            client: http::client(&base, &options.user_agent)?,
+            client: http::client(&base, &options.user_agent, &options.proxy)?,
             base,
+            kind: options.kind,
+            is_origin: options.is_origin,
             token: options.token.filter(|token| !token.trim().is_empty()),
+            is_token_withheld: options.is_token_withheld,
+            proxy: proxy::shown(&options.proxy),
             header_cache: options.cache_dir.map(HeaderCache::new),
         })
     }
@@ -89,8 +115,28 @@ impl Hub {
         self.base.as_str().trim_end_matches('/')
     }
 
+    /// Its host.
+    pub fn host(&self) -> &str {
+        self.base.host_str().unwrap_or("?")
+    }
+
     /// Page of a repo for a browser, where a licence can be accepted.
     pub fn page_url(&self, repo: &str) -> String {
-        format!("{}/{repo}", self.base_url())
+        let below = if self.kind == HubKind::ModelScope { "models/" } else { "" };
+        format!("{}/{below}{repo}", self.base_url())
+    }
+
+    /// Whose word a hash is that this hub tells.
+    pub(crate) fn word(&self) -> HashWord {
+        let host = self.host().to_owned();
+        if self.is_origin { HashWord::Hub { host } } else { HashWord::Mirrors { hosts: vec![host] } }
+    }
+
+    fn token_use(&self) -> TokenUse {
+        match &self.token {
+            Some(_) => TokenUse::Sent,
+            None if self.is_token_withheld => TokenUse::Withheld,
+            None => TokenUse::None,
+        }
     }
 }

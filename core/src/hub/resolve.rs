@@ -7,7 +7,7 @@ use super::Hub;
 use super::error::{HubError, Oddity};
 use super::http::{About, ByteRange, REPO_COMMIT, is_html, redirect_target};
 use super::listing::{is_sha256, split_name};
-use crate::wire::RepoFile;
+use crate::wire::{HubKind, RepoFile};
 
 /// A file on the hub, located.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,13 @@ pub struct Resolved {
 impl Hub {
     /// Asks where a file is and what it must be. An answer without commit, etag or size is not a hub's.
     pub async fn resolve(&self, file: &RepoFile) -> Result<Resolved, HubError> {
+        match self.kind {
+            HubKind::HuggingFace => self.hugging_face_resolve(file).await,
+            HubKind::ModelScope => self.modelscope_resolve(file).await,
+        }
+    }
+
+    async fn hugging_face_resolve(&self, file: &RepoFile) -> Result<Resolved, HubError> {
         let (publisher, name) = split_name(&file.repo)?;
         let mut parts = vec![publisher, name, "resolve", file.commit.as_str()];
         parts.extend(file.path.split('/'));
@@ -85,7 +92,7 @@ impl Head {
     }
 }
 
-fn bare_etag(etag: &str) -> &str {
+pub(super) fn bare_etag(etag: &str) -> &str {
     etag.trim_start_matches("W/").trim_matches('"')
 }
 

@@ -6,15 +6,19 @@ use serde::Deserialize;
 use super::Hub;
 use super::error::HubError;
 use super::http::About;
-use crate::wire::{HubModel, SearchPage, SearchRequest};
+use crate::wire::{HubKind, HubModel, SearchPage, SearchRequest};
 
 impl Hub {
     /// Searches for repos with GGUF files, the most downloaded first.
     pub async fn search(&self, request: &SearchRequest) -> Result<SearchPage, HubError> {
-        let url = match &request.cursor {
-            Some(cursor) => self.checked_cursor(cursor)?,
-            None => self.search_url(&request.query),
+        let url = match (&request.cursor, self.kind) {
+            (Some(cursor), _) => self.checked_cursor(cursor)?,
+            (None, HubKind::HuggingFace) => self.search_url(&request.query),
+            (None, HubKind::ModelScope) => self.modelscope_search_url(&request.query),
         };
+        if self.kind == HubKind::ModelScope {
+            return self.modelscope_search(url, &request.query).await;
+        }
         let about = About { repo: &request.query, path: None };
         let (models, next): (Vec<ModelJson>, _) = self.get_json(url, about).await?;
         let models = models.into_iter().filter_map(ModelJson::into_model).collect();
@@ -40,13 +44,17 @@ impl Hub {
     /// A cursor is the hub's own URL of the next page; one of another origin is refused.
     fn checked_cursor(&self, cursor: &str) -> Result<Url, HubError> {
         let url = Url::parse(cursor).map_err(|_| HubError::BadCursor)?;
-        let is_ours = url.origin() == self.base.origin() && url.path().ends_with("/api/models");
+        let is_ours = self.is_own(&url)
+            && url.path().ends_with(match self.kind {
+                HubKind::HuggingFace => "/api/models",
+                HubKind::ModelScope => "/openapi/v1/models",
+            });
         if is_ours { Ok(url) } else { Err(HubError::BadCursor) }
     }
 }
 
 /// What a person means who pastes a repo's address.
-fn search_words(query: &str) -> &str {
+pub(super) fn search_words(query: &str) -> &str {
     let query = query.trim();
     let Some((_, rest)) = query.split_once("://") else { return query };
     let path = rest.split_once('/').map_or("", |(_, path)| path);

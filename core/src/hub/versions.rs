@@ -64,9 +64,17 @@ fn version(group: Group, all: &[RepoFile]) -> Version {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::HashWord;
 
     fn file(path: &str, size_bytes: u64) -> RepoFile {
-        RepoFile { repo: "a/b".into(), commit: "c".into(), path: path.into(), size_bytes, sha256: None }
+        RepoFile {
+            repo: "a/b".into(),
+            commit: "c".into(),
+            path: path.into(),
+            size_bytes,
+            sha256: None,
+            hash_word: HashWord::Unknown,
+        }
     }
 
     fn grouped(paths: &[(&str, u64)]) -> Vec<(String, Vec<String>, u64, Vec<String>)> {

@@ -5,6 +5,7 @@ use std::fs;
 use tandem_engine::gguf::{TensorType, Writer};
 
 use super::*;
+use crate::wire::HashWord;
 
 struct Fixture {
     root: tempfile::TempDir,
@@ -67,6 +68,7 @@ fn file(sha256: Option<&str>) -> RepoFile {
         path: "tiny.gguf".into(),
         size_bytes: 1,
         sha256: sha256.map(str::to_owned),
+        hash_word: HashWord::Unknown,
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::{Failure, FileRole, Plan, Text, Wishes};
+use super::{Failure, FileRole, HashWord, Plan, Text, Wishes};
 
 /// A search on the hub.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
@@ -66,6 +66,9 @@ pub struct RepoFile {
     pub size_bytes: u64,
     /// SHA256 in hex, where the hub tells it.
     pub sha256: Option<String>,
+    /// Whose word the SHA256 is.
+    #[serde(default)]
+    pub hash_word: HashWord,
 }
 
 /// What a model's page shows; plans follow from `plan_versions`.

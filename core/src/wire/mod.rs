@@ -14,6 +14,7 @@ mod measured;
 mod plan;
 mod runtime;
 mod settings;
+mod sources;
 
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
@@ -28,6 +29,7 @@ pub use measured::*;
 pub use plan::*;
 pub use runtime::*;
 pub use settings::*;
+pub use sources::*;
 
 /// A sentence in both of the app's languages; the reader picks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
@@ -89,8 +91,16 @@ pub enum ErrorCode {
     HubRefused,
     /// No such repo, revision or file.
     NotFound,
-    /// The repo wants a token or an accepted licence.
-    Gated,
+    /// The repo is gated, and there is no access token.
+    TokenMissing,
+    /// The repo is gated, and the token is not sent to this mirror.
+    TokenWithheld,
+    /// The hub does not know the access token.
+    TokenWrong,
+    /// The repo is gated, and the token's owner has not accepted its licence.
+    LicenceNotAccepted,
+    /// The system has no key store, or it does not open.
+    NoKeyStore,
     /// Too many requests.
     RateLimited,
     /// The repo has no GGUF file.

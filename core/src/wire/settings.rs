@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+use super::{HubKind, ProxySettings};
+
 /// What a person can choose; nothing here must be set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(default)]
@@ -13,6 +15,12 @@ pub struct Settings {
     pub theme: Theme,
     /// Base URL of the hub or of a mirror; empty: the default hub.
     pub hub_url: String,
+    /// How that hub answers.
+    pub hub_kind: HubKind,
+    /// How to reach the network.
+    pub proxy: ProxySettings,
+    /// Hosts of mirrors that may have the access token.
+    pub token_hosts: Vec<String>,
     /// Folder for downloaded models; empty: the default folder.
     pub models_dir: String,
     /// Sampling; what is absent comes from the model file, then from defaults.
@@ -27,6 +35,9 @@ impl Default for Settings {
             language: Language::System,
             theme: Theme::System,
             hub_url: String::new(),
+            hub_kind: HubKind::default(),
+            proxy: ProxySettings::default(),
+            token_hosts: Vec::new(),
             models_dir: String::new(),
             sampling: Sampling::default(),
             system_prompt: String::new(),

@@ -19,7 +19,7 @@ export type Failure = {
 };
 
 /** Kinds of failure that a program may tell apart. */
-export type ErrorCode = "not_gguf" | "gguf_truncated" | "gguf_damaged" | "unknown_architecture" | "unknown_tensor_type" | "unknown_tokenizer" | "not_a_chat_model" | "no_network" | "hub_answer_invalid" | "hub_refused" | "not_found" | "gated" | "rate_limited" | "no_gguf_in_repo" | "disk_full" | "checksum_mismatch" | "changed_upstream" | "model_missing" | "no_model_loaded" | "out_of_memory" | "context_full" | "cancelled" | "already_running" | "busy" | "store_damaged" | "bad_request" | "io" | "engine_failed";
+export type ErrorCode = "not_gguf" | "gguf_truncated" | "gguf_damaged" | "unknown_architecture" | "unknown_tensor_type" | "unknown_tokenizer" | "not_a_chat_model" | "no_network" | "hub_answer_invalid" | "hub_refused" | "not_found" | "token_missing" | "token_withheld" | "token_wrong" | "licence_not_accepted" | "no_key_store" | "rate_limited" | "no_gguf_in_repo" | "disk_full" | "checksum_mismatch" | "changed_upstream" | "model_missing" | "no_model_loaded" | "out_of_memory" | "context_full" | "cancelled" | "already_running" | "busy" | "store_damaged" | "bad_request" | "io" | "engine_failed";
 
 /** What a person can choose; nothing here must be set. */
 export type Settings = {
@@ -29,6 +29,12 @@ export type Settings = {
   theme: Theme,
   /** Base URL of the hub or of a mirror; empty: the default hub. */
   hub_url: string,
+  /** How that hub answers. */
+  hub_kind: HubKind,
+  /** How to reach the network. */
+  proxy: ProxySettings,
+  /** Hosts of mirrors that may have the access token. */
+  token_hosts: Array<string>,
   /** Folder for downloaded models; empty: the default folder. */
   models_dir: string,
   /** Sampling; what is absent comes from the model file, then from defaults. */
@@ -64,6 +70,91 @@ export type Sampling = {
   /** Most tokens to generate; absent: to the end of the context. */
   max_tokens: number | null,
 };
+
+/** How a hub answers. */
+export type HubKind = "hugging_face" | "model_scope";
+
+/** A place that models can be fetched from. */
+export type HubSource = {
+  /** What people call it. */
+  name: string,
+  /** Base URL. */
+  url: string,
+  /** How it answers. */
+  kind: HubKind,
+  /** Whether it is the hub that the others mirror: its word on a hash counts. */
+  is_origin: boolean,
+};
+
+/** A source, and whether it can be used from here. */
+export type SourceProbe = {
+  /** The source. */
+  source: HubSource,
+  /** How it did. */
+  reach: Reach,
+};
+
+/** Whether a source lists models and gives their files. */
+export type Reach = { "type": "works",
+  /** From a search to its answer. */
+  answer_ms: number,
+  /** Rate of a short piece of a file; `None` where it offers no file small enough. */
+  bytes_per_s: number | null, } | { "type": "fails",
+  /** Why. */
+  failure: Failure,
+};
+
+/** Whose word a file's SHA256 is. */
+export type HashWord = { "type": "unknown" } | { "type": "hub",
+  /** Its host. */
+  host: string, } | { "type": "mirrors",
+  /** Their hosts, the one that was asked first ahead. */
+  hosts: Array<string>,
+};
+
+/** How to reach the network. */
+export type ProxySettings = {
+  /** Which proxy. */
+  kind: ProxyKind,
+  /** `host:port`, with `user:password@` ahead if need be; used by `Http` and `Socks5`. */
+  address: string,
+};
+
+/** Which proxy requests go through. */
+export type ProxyKind = "system" | "none" | "http" | "socks5";
+
+/** What is known of the access token; never the token itself. */
+export type TokenState = {
+  /** Where the token in use comes from, if there is one. */
+  place: TokenPlace | null,
+  /** Its first and last characters, to tell it from another. */
+  hint: string,
+  /** Account it belongs to, once the hub has said so. */
+  account: string | null,
+  /** What the hub says against it, once it has said so. */
+  failure: Failure | null,
+};
+
+/** Where a token is kept. */
+export type TokenPlace = { "type": "key_store" } | { "type": "private_file",
+  /** Where. */
+  path: string, } | { "type": "session" } | { "type": "environment",
+  /** Its name. */
+  name: string, } | { "type": "hub_file",
+  /** Where. */
+  path: string,
+};
+
+/** Asks for an access token to be kept and used. */
+export type TokenRequest = {
+  /** The token. */
+  token: string,
+  /** Where to keep it. */
+  keep: TokenKeep,
+};
+
+/** Where a person wants a token kept. */
+export type TokenKeep = "key_store" | "private_file" | "session";
 
 /** A search on the hub. */
 export type SearchRequest = {
@@ -117,6 +208,8 @@ export type RepoFile = {
   size_bytes: number,
   /** SHA256 in hex, where the hub tells it. */
   sha256: string | null,
+  /** Whose word the SHA256 is. */
+  hash_word: HashWord,
 };
 
 /** What a model's page shows; plans follow from `plan_versions`. */

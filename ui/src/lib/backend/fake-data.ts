@@ -10,6 +10,9 @@ export const defaultSettings: Settings = {
   language: 'system',
   theme: 'system',
   hub_url: '',
+  hub_kind: 'hugging_face',
+  proxy: { kind: 'system', address: '' },
+  token_hosts: [],
   models_dir: '',
   sampling: { temperature: null, top_k: null, top_p: null, min_p: null, repeat_penalty: null, presence_penalty: null, frequency_penalty: null, seed: null, max_tokens: null },
   system_prompt: '',
@@ -47,9 +50,9 @@ export const incomplete: Failure = {
 };
 
 export const gated: Failure = {
-  code: 'gated',
-  message: { en: 'google asks you to accept a licence first.', zh: 'google 要求先接受许可。' },
-  hint: { en: 'Accept it on the model’s page, then try again.', zh: '请在模型页面接受许可，然后重试。' },
+  code: 'token_missing',
+  message: { en: 'the publisher of `google/gemma-4-26B-A4B-it-GGUF` gives it only to accounts that have accepted its licence', zh: '`google/gemma-4-26B-A4B-it-GGUF` 的发布者只向接受了许可协议的账号提供文件' },
+  hint: { en: 'open https://huggingface.co/google/gemma-4-26B-A4B-it-GGUF and accept the licence, make an access token at https://huggingface.co/settings/tokens, and enter it in the settings', zh: '打开 https://huggingface.co/google/gemma-4-26B-A4B-it-GGUF 接受许可协议，在 https://huggingface.co/settings/tokens 新建访问令牌，然后填入设置' },
 };
 
 export const offline: Failure = {
@@ -116,7 +119,7 @@ export function fakeLibrary(): LibraryModel[] {
 export function fakeDownloads(): Download[] {
   const item = (id: string, repoId: string, quant: string, gib: number, arrived: number, verified: number, rest: Partial<Download>): Download => ({
     id,
-    files: [{ repo: repoId, commit: 'a'.repeat(40), path: `${repoId.split('/')[1]}-${quant}.gguf`, size_bytes: gib * GIB, sha256: 'b'.repeat(64) }],
+    files: [{ repo: repoId, commit: 'a'.repeat(40), path: `${repoId.split('/')[1]}-${quant}.gguf`, size_bytes: gib * GIB, sha256: 'b'.repeat(64), hash_word: { type: 'hub', host: 'huggingface.co' } }],
     quant,
     size_bytes: gib * GIB,
     arrived_bytes: arrived * GIB,

@@ -407,7 +407,7 @@ function newestChild(chat: Chat, parent: number): Message | undefined {
 }
 
 function fileOf(repo: string, quant: string, gib: number): RepoFile {
-  return { repo, commit: 'a'.repeat(40), path: `${repo.split('/')[1]!.replace('-GGUF', '')}-${quant}.gguf`, size_bytes: gib * GIB, sha256: 'b'.repeat(64) };
+  return { repo, commit: 'a'.repeat(40), path: `${repo.split('/')[1]!.replace('-GGUF', '')}-${quant}.gguf`, size_bytes: gib * GIB, sha256: 'b'.repeat(64), hash_word: { type: 'hub', host: 'huggingface.co' } };
 }
 
 function pieces(text: string): string[] {

@@ -103,9 +103,9 @@ describe('a model of the hub', () => {
 
   test('versions that are all refused are refused with their own words', async () => {
     const { app, fake } = await started();
-    fake.plan_versions = () => Promise.resolve({ versions: ['a', 'b'].map((path) => ({ path, plan: null, refusal: { ...broken, code: 'gated' as const } })), recommended: null, reason: { en: '', zh: '' } });
+    fake.plan_versions = () => Promise.resolve({ versions: ['a', 'b'].map((path) => ({ path, plan: null, refusal: { ...broken, code: 'token_missing' as const } })), recommended: null, reason: { en: '', zh: '' } });
     await app.modelPage.open(SMOL);
-    expect(app.modelPage.refusal?.code).toBe('gated');
+    expect(app.modelPage.refusal?.code).toBe('token_missing');
   });
 
   test('nothing runs: no recommendation', async () => {
@@ -241,7 +241,7 @@ describe('loading', () => {
 });
 
 describe('library', () => {
-  const source = { repo: SMOL, commit: 'a'.repeat(40), path: 'smol.gguf', size_bytes: 1, sha256: null };
+  const source = { repo: SMOL, commit: 'a'.repeat(40), path: 'smol.gguf', size_bytes: 1, sha256: null, hash_word: { type: 'unknown' as const } };
   afterEach(() => void vi.useRealTimers());
 
   test('a removal can be undone, and happens when the note goes', async () => {
