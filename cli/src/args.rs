@@ -68,6 +68,10 @@ pub(crate) enum Command {
     Run(Run),
     /// Measure how fast a model reads and writes
     Bench(Bench),
+    /// Measure how fast this computer is, for plans: a few seconds
+    Calibrate,
+    /// Show what was predicted for past answers and what came of it
+    Predictions(Predictions),
     /// Turn texts into token ids: JSON lines {"text": …} in, {"ids": […]} out
     Tokenize(Tokenize),
     /// Write the logits at every position of a list of tokens
@@ -164,6 +168,16 @@ pub(crate) struct Bench {
     /// Instruction set: scalar, avx2, avxvnni or avx512vnni; by default the best one present
     #[arg(long)]
     pub(crate) isa: Option<Isa>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Predictions {
+    /// Make a table now: predict these GGUF files, run them, and show both
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    pub(crate) check: Vec<PathBuf>,
+    /// Compute threads of the table; by default as planned
+    #[arg(long, value_name = "N", requires = "check")]
+    pub(crate) threads: Option<u32>,
 }
 
 #[derive(Debug, clap::Args)]

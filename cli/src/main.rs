@@ -28,6 +28,8 @@ fn run(args: &Args, terminal: &Terminal) -> anyhow::Result<()> {
         Command::Plan(plan) => commands::plan::run(plan, args, terminal),
         Command::Run(run) => commands::run::run(run, args, terminal),
         Command::Bench(bench) => commands::bench::run(bench, args, terminal),
+        Command::Calibrate => commands::calibrate::run(args, terminal),
+        Command::Predictions(predictions) => commands::predictions::run(predictions, args, terminal),
         Command::Tokenize(tokenize) => commands::tokenize::run(tokenize),
         Command::Logits(logits) => commands::logits::run(logits),
     }

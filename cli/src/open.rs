@@ -5,10 +5,12 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use tandem_core::api;
 use tandem_core::app::{App, AppOptions};
+use tandem_core::calibrate;
 use tandem_core::hardware::{ProbeOptions, Prober};
 use tandem_core::log::{self, LogGuard};
 use tandem_core::paths::Paths;
 use tandem_core::plan;
+use tandem_core::store::Store;
 use tandem_core::wire::{ErrorCode, Failure, Hardware, LibraryModel, Plan, Text, Wishes};
 use tandem_engine::gguf::ModelFacts;
 use tandem_engine::model::LoadOptions;
@@ -80,7 +82,12 @@ fn paths(args: &Args) -> Option<Paths> {
 
 /// This machine, with the volume of `folder`.
 pub(crate) fn hardware(args: &Args, folder: &Path) -> Hardware {
-    Prober::new(ProbeOptions { nvml_path: args.nvml.clone() }).hardware(folder)
+    let mut hardware = Prober::new(ProbeOptions { nvml_path: args.nvml.clone() }).hardware(folder);
+    // Read beside an app that may have it open; what cannot be read is not known.
+    let store = paths(args).and_then(|paths| Store::read_only(&paths.database).ok());
+    let measured = store.and_then(|store| calibrate::measured(&store, &calibrate::machine_name(&hardware)).ok());
+    hardware.measured = measured.unwrap_or_default();
+    hardware
 }
 
 /// One per performance core that this process may use.

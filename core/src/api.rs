@@ -13,7 +13,7 @@ use crate::plan::{self, Candidate};
 use crate::wire::{
     AppInfo, Chat, ChatSummary, Download, DownloadRequest, DownloadState, ErrorCode, Failure, Hardware, LeafRequest,
     LibraryModel, LoadEvent, LoadRequest, ModelPage, ModelVersion, Plan, PlanVersionsRequest, PlannedVersion,
-    PlannedVersions, Presence, RenameRequest, SearchPage, SearchRequest, SendRequest, Settings, Text,
+    PlannedVersions, Predictions, Presence, RenameRequest, SearchPage, SearchRequest, SendRequest, Settings, Text,
 };
 
 /// All commands by name, in the order of this file.
@@ -21,6 +21,9 @@ pub static COMMANDS: &[&str] = &[
     "app_info",
     "set_settings",
     "hardware",
+    "predictions",
+    "start_calibration",
+    "skip_calibration",
     "search_models",
     "model_page",
     "plan_versions",
@@ -72,6 +75,27 @@ pub async fn set_settings(app: &App, request: Settings) -> Result<AppInfo, Failu
 pub async fn hardware(app: &App) -> Result<Hardware, Failure> {
     let app = app.handle();
     blocking(move || Ok(app.prober.hardware(&app.remote().models_dir))).await
+}
+
+/// What is known of this machine's speed, and what came of predictions.
+pub async fn predictions(app: &App) -> Result<Predictions, Failure> {
+    let app = app.handle();
+    blocking(move || Ok(app.calibrator.predictions())).await
+}
+
+/// Measures this machine's speed in the background, as soon as nothing else computes; events tell how far it is.
+pub async fn start_calibration(app: &App) -> Result<(), Failure> {
+    Ok(app.calibrator.begin()?)
+}
+
+/// Stops that; what was known before still holds.
+pub async fn skip_calibration(app: &App) -> Result<(), Failure> {
+    let app = app.handle();
+    blocking(move || {
+        app.calibrator.skip();
+        Ok(())
+    })
+    .await
 }
 
 /// Searches the hub for models.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tandem_engine::Flow;
 use tandem_engine::error::EngineError;
 
+use crate::calibrate::{self, Calibrator, Surroundings};
 use crate::chat::{Answer, Chats, Question, answer};
 use crate::download::{DownloadUpdate, Downloads};
 use crate::error::{Explain, FileAction, FileError, bad_request};
@@ -23,7 +24,8 @@ use crate::paths::Paths;
 use crate::runtime::{Change, Runtime};
 use crate::store::{Opened, Store, StoreError, now_ms};
 use crate::wire::{
-    AppEvent, AppInfo, ChatEvent, DownloadState, ErrorCode, Failure, Gauges, Role, Sampling, Settings, Text,
+    AppEvent, AppInfo, CalibrationState, ChatEvent, DownloadState, ErrorCode, Failure, Gauges, Phase, Role, Sampling,
+    Settings, Text,
 };
 
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
@@ -44,6 +46,18 @@ pub struct AppOptions {
     pub nvml_path: Option<PathBuf>,
     /// Where removed models go; `None`: the system's trash.
     pub trash: Option<PathBuf>,
+    /// When this machine's speed is measured.
+    pub calibration: Calibration,
+}
+
+/// When the machine's speed is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Calibration {
+    /// When somebody asks.
+    #[default]
+    OnRequest,
+    /// Also in the background of the first start on a machine.
+    AtFirstStart,
 }
 
 /// Why the app cannot be opened.
@@ -79,9 +93,10 @@ pub struct App {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) chats: Arc<Chats>,
     pub(crate) prober: Arc<Prober>,
+    pub(crate) calibrator: Calibrator,
     options: AppOptions,
     paths: Paths,
-    remote: Mutex<Remote>,
+    remote: Arc<Mutex<Remote>>,
     watchers: Arc<Watchers>,
     notices: Vec<Failure>,
     wake: Sender<Wake>,
@@ -136,17 +151,29 @@ impl App {
         let library = Arc::new(Library::open(Arc::clone(&store), &models_dir, trash, on_library)?);
         let (wake, woken) = channel();
         let (to_runtime, wake_gauges) = (Arc::clone(&watchers), wake.clone());
+        let (learned, prober_of_runtime) = (Arc::clone(&store), Arc::clone(&prober));
         let on_runtime = Box::new(move |change| {
             // Nobody listens any more when the app ends.
             let _ = wake_gauges.send(Wake::Now);
-            if let Change::State(state) = change {
-                to_runtime.tell(&AppEvent::Runtime { state });
+            match change {
+                Change::State(state) => to_runtime.tell(&AppEvent::Runtime { state }),
+                Change::Phase => {}
+                Change::Answered(outcome) => {
+                    if let Err(error) = calibrate::learn(&learned, &prober_of_runtime, &outcome) {
+                        tracing::warn!(%error, "what an answer taught cannot be kept");
+                    }
+                }
             }
         });
         let runtime = Arc::new(Runtime::new(Arc::clone(&library), Arc::clone(&prober), on_runtime)?);
         let chats = Arc::new(Chats::open(Arc::clone(&store), Arc::clone(&runtime)));
         let remote = Remote::open(hub(&options, &paths, &settings)?, models_dir, &library, &watchers)?;
 
+        let remote = Arc::new(Mutex::new(remote));
+        let calibrator = calibrator(&store, &prober, &runtime, &remote, &watchers);
+        if options.calibration == Calibration::AtFirstStart && calibrator.state() == CalibrationState::Absent {
+            calibrator.begin()?;
+        }
         let gauger = start_gauges(Arc::clone(&prober), Arc::clone(&runtime), Arc::clone(&watchers), woken)?;
         Ok(Arc::new_cyclic(|this| Self {
             store,
@@ -154,9 +181,10 @@ impl App {
             runtime,
             chats,
             prober,
+            calibrator,
             options,
             paths,
-            remote: Mutex::new(remote),
+            remote,
             watchers,
             notices,
             wake,
@@ -252,6 +280,7 @@ impl App {
     /// Ends everything that runs and frees the model. Blocks until that is done; what can go on later is kept. Dropping
     /// the app does the same.
     pub fn shutdown(&self) {
+        self.calibrator.skip();
         self.runtime.unload();
         self.runtime.wait_until_idle();
         if let Some(gauger) = lock_of(&self.gauger).take() {
@@ -358,6 +387,24 @@ fn lock_data_dir(data_dir: &Path, notices: &mut Vec<Failure>) -> Result<Option<F
             Ok(None)
         }
     }
+}
+
+/// The benchmark: idle is an engine that neither loads nor answers.
+fn calibrator(
+    store: &Arc<Store>,
+    prober: &Arc<Prober>,
+    runtime: &Arc<Runtime>,
+    remote: &Arc<Mutex<Remote>>,
+    watchers: &Arc<Watchers>,
+) -> Calibrator {
+    let (remote, runtime, watchers) = (Arc::clone(remote), Arc::clone(runtime), Arc::clone(watchers));
+    Calibrator::new(Surroundings {
+        store: Arc::clone(store),
+        prober: Arc::clone(prober),
+        models_dir: Box::new(move || lock_of(&remote).models_dir.clone()),
+        is_idle: Box::new(move || matches!(runtime.activity().0, Phase::Empty | Phase::Idle)),
+        on_state: Box::new(move |state| watchers.tell(&AppEvent::Calibration { state })),
+    })
 }
 
 /// Tells the gauges once a second, and when the engine begins something else, as long as anybody watches.

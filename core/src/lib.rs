@@ -14,6 +14,9 @@ pub mod prompt;
 
 pub mod library;
 pub mod plan;
+
+pub mod calibrate;
+
 pub mod runtime;
 
 pub mod chat;

@@ -40,7 +40,7 @@ fn declarations() -> Vec<(&'static str, String)> {
         PlanVersionsRequest PlannedVersions PlannedVersion
         DownloadRequest Download DownloadState
         LibraryModel Integrity FileRole
-        Measured MachineRates ReadRate KernelRate Correction
+        Measured MachineRates ReadRate KernelRate Correction CalibrationState Outcome Predictions
         Hardware Cpu Gpu GpuProbe Disk Gauges Phase
         Wishes Plan Verdict PlanLine PlanChoice Part Place MemoryBar BarPart Speed
         RuntimeState LoadRequest LoadEvent

@@ -1,5 +1,6 @@
 //! What the machine can do, measured with the engine's own threads and kernels: how fast memory is read, how fast weights of
 //! a type are multiplied. Timing and judging is the caller's business; here is the work to time.
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cpu::{Activations, Cpu, Matrix, matmul};
@@ -11,8 +12,10 @@ use crate::tensor::zeroed;
 const STREAMS: usize = 4;
 /// What one task of a read takes: long streams, at small cost of claiming.
 const TASK_BYTES: usize = 1 << 20;
+/// After so many bytes the same come again.
+const PATTERN_BYTES: usize = 1 << 20;
 
-/// Memory to read.
+/// Memory to read: as words, and as weights of any type.
 #[derive(Debug)]
 pub struct ReadProbe {
     words: Vec<u64>,
@@ -24,7 +27,12 @@ impl ReadProbe {
     /// Errors   `OutOfMemory`
     pub fn new(n_bytes: usize) -> Result<Self, EngineError> {
         let mut words: Vec<u64> = zeroed("a probe of memory", 1, n_bytes / size_of::<u64>())?;
-        words.iter_mut().enumerate().for_each(|(i, word)| *word = i as u64);
+        let n_first = words.len().min(PATTERN_BYTES / size_of::<u64>());
+        let (first, rest) = words.split_at_mut(n_first);
+        fill(bytemuck::cast_slice_mut(first));
+        for piece in rest.chunks_mut(first.len().max(1)) {
+            piece.copy_from_slice(&first[..piece.len()]);
+        }
         Ok(Self { words })
     }
 
@@ -35,8 +43,14 @@ impl ReadProbe {
 
     /// Reads everything once, with all threads; gives the sum, which nobody needs.
     pub fn read(&self, cpu: &Cpu) -> u64 {
+        self.read_part(cpu, 0..self.n_bytes())
+    }
+
+    /// Reads some of the bytes once, whole words of them.
+    pub fn read_part(&self, cpu: &Cpu, bytes: Range<usize>) -> u64 {
         let sum = AtomicU64::new(0);
-        let tasks: Vec<&[u64]> = self.words.chunks(TASK_BYTES / size_of::<u64>()).collect();
+        let words = &self.words[bytes.start / size_of::<u64>()..bytes.end / size_of::<u64>()];
+        let tasks: Vec<&[u64]> = words.chunks(TASK_BYTES / size_of::<u64>()).collect();
         cpu.pool.run(tasks.len(), &|task| {
             sum.fetch_add(sum_of_streams(tasks[task]), Ordering::Relaxed);
         });
@@ -44,41 +58,63 @@ impl ReadProbe {
     }
 }
 
+/// Which weights a product takes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextWeights {
+    /// The same, which the cache holds.
+    Same,
+    /// Those behind them in memory.
+    Other,
+}
+
 /// Weights of one type, to be multiplied with tokens.
-pub struct ProductProbe {
+pub struct ProductProbe<'a> {
     tensor_type: TensorType,
     n_rows: usize,
     n_cols: usize,
-    weights: Vec<u8>,
+    memory: &'a [u8],
+    n_bytes: usize,
+    first: usize,
+    next: NextWeights,
     x: Activations,
     y: Vec<f32>,
 }
 
-impl ProductProbe {
-    /// A matrix of about `n_bytes` and activations of `n_tokens`.
+impl<'a> ProductProbe<'a> {
+    /// A matrix of about `n_bytes` of the memory, or of all of it if that is less, and activations of `n_tokens`.
     ///
     /// n_cols   a multiple of every block's length: 256
     /// Errors   `OutOfMemory`; panics if the type is not supported (`quant::supports`)
     pub fn new(
         cpu: &Cpu,
+        memory: &'a ReadProbe,
         tensor_type: TensorType,
         n_cols: usize,
         n_bytes: usize,
+        next: NextWeights,
         n_tokens: usize,
     ) -> Result<Self, EngineError> {
         let row_bytes = tensor_type.row_bytes(n_cols as u64).expect("a whole number of blocks") as usize;
-        let n_rows = (n_bytes / row_bytes).max(1);
-        let mut weights: Vec<u8> = zeroed("a probe of weights", n_rows, row_bytes)?;
-        fill(&mut weights);
+        let n_rows = n_bytes.min(memory.n_bytes()) / row_bytes;
         let mut x = Activations::new(n_cols, n_tokens);
         let tokens: Vec<f32> = (0..n_cols * n_tokens).map(|i| (i as f32 * 0.37).sin()).collect();
         x.set(cpu, &tokens, n_cols);
-        Ok(Self { tensor_type, n_rows, n_cols, weights, x, y: zeroed("a probe's results", n_tokens, n_rows)? })
+        Ok(Self {
+            tensor_type,
+            n_rows,
+            n_cols,
+            memory: bytemuck::cast_slice(&memory.words),
+            n_bytes: n_rows * row_bytes,
+            first: 0,
+            next,
+            x,
+            y: zeroed("a probe's results", n_tokens, n_rows)?,
+        })
     }
 
     /// Bytes of the weights.
     pub fn n_bytes(&self) -> usize {
-        self.weights.len()
+        self.n_bytes
     }
 
     /// Multiplications and additions of one `run`.
@@ -88,8 +124,13 @@ impl ProductProbe {
 
     /// Multiplies once, with all threads.
     pub fn run(&mut self, cpu: &Cpu) {
-        let Self { tensor_type, n_rows, n_cols, .. } = *self;
-        matmul(cpu, Matrix { tensor_type, n_rows, n_cols, bytes: &self.weights }, &self.x, &mut self.y);
+        let Self { tensor_type, n_rows, n_cols, memory, n_bytes, first, .. } = *self;
+        let bytes = &memory[first..first + n_bytes];
+        matmul(cpu, Matrix { tensor_type, n_rows, n_cols, bytes }, &self.x, &mut self.y);
+        if self.next == NextWeights::Other {
+            let next = first + n_bytes;
+            self.first = if next + n_bytes <= memory.len() { next } else { 0 };
+        }
     }
 }
 
@@ -128,19 +169,21 @@ mod tests {
     use crate::quant::FORMATS;
 
     #[test]
-    fn a_read_sees_every_word_of_whole_streams() {
+    fn a_read_sees_every_word() {
         let cpu = Cpu::new(Isa::best(), 2).unwrap();
         let probe = ReadProbe::new(5 << 20).unwrap();
-        let n = probe.n_bytes() as u64 / 8;
-        assert_eq!(probe.read(&cpu), n * (n - 1) / 2);
+        assert_eq!(probe.n_bytes(), 5 << 20);
+        assert_eq!(probe.read(&cpu), probe.words.iter().copied().fold(0, u64::wrapping_add));
     }
 
     #[test]
     fn weights_of_every_type_give_numbers() {
         let cpu = Cpu::new(Isa::best(), 1).unwrap();
+        let memory = ReadProbe::new(64 << 10).unwrap();
         for format in FORMATS {
-            let mut probe = ProductProbe::new(&cpu, format.tensor_type, 512, 16 << 10, 2).unwrap();
-            probe.run(&cpu);
+            let mut probe =
+                ProductProbe::new(&cpu, &memory, format.tensor_type, 512, 16 << 10, NextWeights::Other, 2).unwrap();
+            (0..5).for_each(|_| probe.run(&cpu));
             assert!(probe.y.iter().all(|y| y.is_finite()), "{}", format.tensor_type);
             assert!(probe.n_bytes() > 0 && probe.n_ops() > 0.0);
         }

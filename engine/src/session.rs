@@ -9,6 +9,7 @@ use crate::arch::blocks::{Buffers, MAX_LOGIT_ROWS};
 use crate::error::EngineError;
 use crate::kv::{Cache, Mark};
 use crate::model::{Model, go_on};
+use crate::tensor::room;
 use crate::token::Tokenizer;
 
 /// A conversation: which tokens the caches hold, the caches, and the buffers of a forward pass.
@@ -46,7 +47,7 @@ impl Session {
     /// Allocates everything that it will ever need.
     pub fn new(model: Arc<Model>) -> Result<Self, EngineError> {
         let (cache, buffers) = model.allocate()?;
-        let tokens = Vec::with_capacity(model.options().context_length);
+        let tokens = room("the tokens of a conversation", model.options().context_length)?;
         Ok(Self { model, cache, buffers, tokens, has_logits: false })
     }
 

@@ -191,7 +191,7 @@ impl Vector {
 /// Errors   a type that the engine does not know, elements that are no numbers
 pub(crate) fn decode(model: &MappedModel, facts: &TensorFacts) -> Result<Vec<f32>, EngineError> {
     check_type(facts)?;
-    let mut elems = vec![0.0; facts.n_elems() as usize];
+    let mut elems = zeroed("a vector of weights", 1, facts.n_elems() as usize)?;
     if let Some(bytes) = model.tensor_bytes_if_there(facts) {
         quant::decode_row(facts.tensor_type, bytes, &mut elems).expect("the file's sizes were checked");
     }
@@ -226,7 +226,7 @@ impl Rows {
     /// Allocates room for `max_rows` rows of `max_width`.
     pub(crate) fn new(device: Device, max_rows: usize, max_width: usize) -> Result<Self, EngineError> {
         let data = match device {
-            Device::Cpu => RowElems::Cpu(zeroed("buffers of the forward pass", max_rows, max_width)?),
+            Device::Cpu => RowElems::Cpu(zeroed(BUFFERS, max_rows, max_width)?),
             Device::Cuda(_) => return Err(EngineError::DeviceUnsupported { device }),
         };
         Ok(Self { n_rows: 0, width: max_width, data })
@@ -284,7 +284,11 @@ impl Input {
     /// Allocates room for `max_rows` rows of `max_width`.
     pub(crate) fn new(device: Device, max_rows: usize, max_width: usize) -> Result<Self, EngineError> {
         match device {
-            Device::Cpu => Ok(Self { data: InputElems::Cpu(Activations::new(max_width, max_rows)) }),
+            Device::Cpu => {
+                let activations = Activations::try_new(max_width, max_rows)
+                    .ok_or_else(|| refused(Activations::n_bytes(max_width, max_rows)))?;
+                Ok(Self { data: InputElems::Cpu(activations) })
+            }
             Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),
         }
     }
@@ -317,7 +321,11 @@ impl AttendScratch {
     /// Allocates for at most so many heads and elements of a head.
     pub(crate) fn new(device: Device, n_heads: usize, head_dim: usize) -> Result<Self, EngineError> {
         match device {
-            Device::Cpu => Ok(Self { data: AttendPartials::Cpu(cpu::AttentionScratch::new(n_heads, head_dim)) }),
+            Device::Cpu => {
+                let bytes = (n_heads * head_dim * size_of::<f32>()) as u64;
+                let partials = cpu::AttentionScratch::try_new(n_heads, head_dim).ok_or_else(|| refused(bytes))?;
+                Ok(Self { data: AttendPartials::Cpu(partials) })
+            }
             Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),
         }
     }
@@ -343,7 +351,11 @@ impl Angles {
     /// Allocates room for `max_tokens` positions.
     pub(crate) fn new(device: Device, rope: &Rope, max_tokens: usize) -> Result<Self, EngineError> {
         match device {
-            Device::Cpu => Ok(Self { data: AngleTable::Cpu(cpu::Rope::new(&rope.options(), max_tokens)) }),
+            Device::Cpu => {
+                let bytes = (rope.options().n_rot * max_tokens * size_of::<f32>()) as u64;
+                let table = cpu::Rope::try_new(&rope.options(), max_tokens).ok_or_else(|| refused(bytes))?;
+                Ok(Self { data: AngleTable::Cpu(table) })
+            }
             Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),
         }
     }
@@ -361,6 +373,22 @@ impl Angles {
             AngleTable::Cpu(table) => table,
         }
     }
+}
+
+/// No memory for a buffer of the forward pass, of about so many bytes.
+fn refused(bytes: u64) -> EngineError {
+    EngineError::OutOfMemory { what: BUFFERS, bytes }
+}
+
+/// What buffers of the forward pass are called.
+const BUFFERS: &str = "buffers of the forward pass";
+
+/// An empty vector with room for `n_elems`, which may be refused.
+pub(crate) fn room<T>(what: &'static str, n_elems: usize) -> Result<Vec<T>, EngineError> {
+    let mut elems = Vec::new();
+    let bytes = (n_elems as u64).saturating_mul(size_of::<T>() as u64);
+    elems.try_reserve_exact(n_elems).map_err(|_| EngineError::OutOfMemory { what, bytes })?;
+    Ok(elems)
 }
 
 /// `n_rows` times `width` zeros that may be refused; untouched pages cost nothing.

@@ -7,8 +7,8 @@ use tandem_core::api;
 use tandem_core::app::App;
 use tandem_core::wire::{
     AppEvent, AppInfo, Chat, ChatEvent, ChatSummary, Download, DownloadRequest, Failure, Hardware, LeafRequest,
-    LibraryModel, LoadEvent, LoadRequest, ModelPage, Plan, PlanVersionsRequest, PlannedVersions, RenameRequest,
-    SearchPage, SearchRequest, SendRequest, Settings,
+    LibraryModel, LoadEvent, LoadRequest, ModelPage, Plan, PlanVersionsRequest, PlannedVersions, Predictions,
+    RenameRequest, SearchPage, SearchRequest, SendRequest, Settings,
 };
 use tandem_engine::Flow;
 use tauri::ipc::{Channel, Invoke};
@@ -23,6 +23,9 @@ pub(crate) fn handler<R: Runtime>() -> impl Fn(Invoke<R>) -> bool + Send + Sync 
         app_info,
         set_settings,
         hardware,
+        predictions,
+        start_calibration,
+        skip_calibration,
         search_models,
         model_page,
         plan_versions,
@@ -62,6 +65,21 @@ async fn set_settings(app: Tandem<'_>, request: Settings) -> Answer<AppInfo> {
 #[command]
 async fn hardware(app: Tandem<'_>) -> Answer<Hardware> {
     api::hardware(&app).await
+}
+
+#[command]
+async fn predictions(app: Tandem<'_>) -> Answer<Predictions> {
+    api::predictions(&app).await
+}
+
+#[command]
+async fn start_calibration(app: Tandem<'_>) -> Answer<()> {
+    api::start_calibration(&app).await
+}
+
+#[command]
+async fn skip_calibration(app: Tandem<'_>) -> Answer<()> {
+    api::skip_calibration(&app).await
 }
 
 #[command]

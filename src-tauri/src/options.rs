@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use tandem_core::app::AppOptions;
+use tandem_core::app::{AppOptions, Calibration};
 use tandem_core::paths::Paths;
 
 /// Run large language models on this computer, in a window.
@@ -25,6 +25,7 @@ impl Options {
     /// The same in the core's terms; no paths where the system knows no home folder, which the core says.
     pub(crate) fn into_app_options(self) -> AppOptions {
         AppOptions {
+            calibration: Calibration::AtFirstStart,
             paths: self.data_dir.as_deref().map_or_else(Paths::standard, |dir| Some(Paths::under(dir))),
             hub_url: self.hub_url,
             nvml_path: self.nvml,

@@ -30,6 +30,15 @@ impl Ram {
     }
 }
 
+/// Resident memory of this process alone, pages of mapped files included.
+pub(super) fn own_resident_bytes() -> u64 {
+    let Ok(pid) = sysinfo::get_current_pid() else { return 0 };
+    let mut system = System::new();
+    let memory = ProcessRefreshKind::nothing().without_tasks().with_memory();
+    system.refresh_processes_specifics(ProcessesToUpdate::Some(&[pid]), true, memory);
+    system.process(pid).map_or(0, |process| process.memory())
+}
+
 /// This process and its descendants: a window's web engine runs in processes of its own.
 #[derive(Default)]
 pub(super) struct Family {

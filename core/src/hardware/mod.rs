@@ -4,6 +4,7 @@ mod cards;
 mod cgroup;
 mod cpu;
 mod memory;
+pub mod uncached;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -107,6 +108,11 @@ impl Prober {
     fn senses(&self) -> MutexGuard<'_, Senses> {
         self.senses.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Resident memory of this process alone, pages of mapped files included; 0 where the system does not say.
+pub fn resident_bytes() -> u64 {
+    memory::own_resident_bytes()
 }
 
 /// Size and free space of the volume that holds `folder`, or will once it is made; zeros where the system does not say.

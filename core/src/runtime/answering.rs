@@ -88,6 +88,7 @@ impl<'a> Answering<'a> {
                 }
                 Ok(GenerateEvent::Done { reason, stats }) => {
                     self.runtime.note(Phase::Idle, pace.of_answer(&stats));
+                    self.runtime.report(&self.loaded, &stats);
                     return Ok((reason, stats));
                 }
                 Ok(GenerateEvent::Failed(error)) => return Err(error),

@@ -18,15 +18,17 @@ use tandem_engine::error::EngineError;
 use tandem_engine::gguf::{ModelFacts, Refusal};
 use tandem_engine::model::LoadOptions;
 use tandem_engine::token::Tokenizer;
-use tandem_engine::worker::{LoadEvent as EngineLoadEvent, Ready, Worker};
+use tandem_engine::worker::{GenerateStats, LoadEvent as EngineLoadEvent, Ready, Worker};
 
+use crate::calibrate::{Answered, machine_name, outcome};
 use crate::error::{Explain, cancelled};
 use crate::hardware::Prober;
 use crate::library::Library;
-use crate::plan::{self, check_loadable};
+use crate::plan::{self, Forecast, check_loadable};
 use crate::prompt::Template;
 use crate::wire::{
-    ErrorCode, Failure, Hardware, LibraryModel, LoadEvent, LoadRequest, Part, Phase, Plan, RuntimeState, Sampling, Text,
+    ErrorCode, Failure, Hardware, LibraryModel, LoadEvent, LoadRequest, Outcome, Part, Phase, Plan, RuntimeState,
+    Sampling, Text,
 };
 
 /// What the runtime tells without being asked.
@@ -35,6 +37,8 @@ pub enum Change {
     State(RuntimeState),
     /// The engine does something else now.
     Phase,
+    /// An answer has ended that tells something about its prediction.
+    Answered(Box<Outcome>),
 }
 
 /// The loaded model and the engine that runs it.
@@ -56,6 +60,11 @@ pub struct Loaded {
     pub model: LibraryModel,
     /// How it runs.
     pub plan: Plan,
+    /// How fast it should be.
+    pub forecast: Forecast,
+    /// The machine that this is true of.
+    machine: String,
+    is_measured: bool,
     /// Its tokenizer.
     pub tokenizer: Arc<Tokenizer>,
     /// Its chat template.
@@ -208,12 +217,16 @@ impl Runtime {
         let facts = ModelFacts::from_file(&path)?;
         facts.refusal()?;
         let template = Template::from_facts(&facts);
-        let plan = plan::plan(&facts, &self.hardware(&path), &request.wishes)?;
+        let hardware = self.hardware(&path);
+        let plan = plan::plan(&facts, &hardware, &request.wishes)?;
         check_loadable(&plan)?;
         let options = plan::load_options(&plan)?;
         let ready = self.run_load(&path, options, &model.id, turn, on)?;
         let tokenizer = ready.tokenizer.ok_or_else(|| Refusal::NoTokenizer.explain())?;
         let loaded = Loaded {
+            forecast: plan::forecast(&facts, &hardware, plan.n_threads)?,
+            machine: machine_name(&hardware),
+            is_measured: hardware.measured.rates.is_some(),
             recommended: sampling::recommended(&facts),
             context_length: ready.context_length,
             model,
@@ -332,6 +345,21 @@ impl Runtime {
         };
         if is_new {
             (self.on_change)(Change::Phase);
+        }
+    }
+
+    /// Tells what an answer showed about its prediction.
+    fn report(&self, loaded: &Loaded, stats: &GenerateStats) {
+        let answered = Answered {
+            model: &loaded.model.name,
+            forecast: &loaded.forecast,
+            machine: &loaded.machine,
+            is_measured: loaded.is_measured,
+            n_threads: loaded.plan.n_threads,
+            stats,
+        };
+        if let Some(outcome) = outcome(&answered) {
+            (self.on_change)(Change::Answered(Box::new(outcome)));
         }
     }
 

@@ -5,6 +5,7 @@
 //! What a call has returned from survives the death of the process: WAL, with a sync per commit.
 
 mod chats;
+mod measured;
 mod rest;
 mod schema;
 
@@ -93,6 +94,12 @@ impl Store {
             }
         }
         Ok(Opened::new(in_memory(path)?, vec![in_memory_notice(&error)]))
+    }
+
+    /// Opens the database at `path` to look something up, beside an app that may have it open. Whatever would write fails.
+    pub fn read_only(path: &Path) -> Result<Self, StoreError> {
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        Ok(Self { connection: Mutex::new(connection) })
     }
 
     fn on_disk(path: &Path) -> Result<Connection, StoreError> {

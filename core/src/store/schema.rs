@@ -8,7 +8,8 @@ use rusqlite::{Connection, MAIN_DB};
 use super::{StoreError, with_suffix};
 
 /// Steps in order. A released step is never changed: add one.
-pub(super) const MIGRATIONS: &[&str] = &["
+pub(super) const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE chats (
         id            INTEGER PRIMARY KEY AUTOINCREMENT,
         title         TEXT NOT NULL,
@@ -48,7 +49,21 @@ pub(super) const MIGRATIONS: &[&str] = &["
         stats    TEXT NOT NULL
     );
     CREATE INDEX measurements_of_model ON measurements (model_id, at_ms);
-"];
+",
+    "
+    CREATE TABLE outcomes (
+        id      INTEGER PRIMARY KEY,
+        outcome TEXT NOT NULL
+    );
+    CREATE TABLE tunings (
+        model_id       TEXT NOT NULL,
+        machine        TEXT NOT NULL,
+        context_length INTEGER NOT NULL,
+        tuning         TEXT NOT NULL,
+        PRIMARY KEY (model_id, machine, context_length)
+    );
+",
+];
 
 /// Takes the steps that are missing, each in a transaction. An older database at `path` is copied first.
 pub(super) fn migrate(connection: &mut Connection, path: Option<&Path>, steps: &[&str]) -> Result<(), StoreError> {

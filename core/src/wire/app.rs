@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::{Download, Failure, Gauges, Hardware, LibraryModel, RuntimeState, Settings};
+use super::{CalibrationState, Download, Failure, Gauges, Hardware, LibraryModel, RuntimeState, Settings};
 
 /// What the window needs at start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
@@ -49,6 +49,11 @@ pub enum AppEvent {
     Runtime {
         /// Now.
         state: RuntimeState,
+    },
+    /// The benchmark of this machine's speed began, went on or ended.
+    Calibration {
+        /// Now.
+        state: CalibrationState,
     },
     /// Gauges.
     Gauges {

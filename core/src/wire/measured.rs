@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+use super::Failure;
+
 /// What is known of this machine's speed; plans assume an ordinary machine where it is not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 #[serde(default)]
@@ -14,7 +16,7 @@ pub struct Measured {
 }
 
 /// What a benchmark of a few seconds found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
 pub struct MachineRates {
     /// Processor, cores, instruction set and memory that were measured; on others the figures mean nothing.
     pub machine: String,
@@ -74,4 +76,73 @@ pub struct Correction {
     pub prompt: f64,
     /// Answers behind it.
     pub n_runs: u32,
+}
+
+/// The benchmark of this machine's speed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum CalibrationState {
+    /// It was never made on this machine, or somebody skipped it.
+    Absent,
+    /// It is being made.
+    Running {
+        /// 0 to 1.
+        progress: f64,
+    },
+    /// It was made.
+    Done {
+        /// What it found.
+        rates: MachineRates,
+    },
+    /// It could not be made.
+    Failed {
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// What was predicted for one answer, and what came of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+#[serde(default)]
+pub struct Outcome {
+    /// When.
+    #[ts(type = "number")]
+    pub at_ms: i64,
+    /// Name of the model.
+    pub model: String,
+    /// Kind of model, as corrections name it.
+    pub class: String,
+    /// Machine that it ran on, as the benchmark names it.
+    pub machine: String,
+    /// Whether the prediction came from measured rates.
+    pub is_measured: bool,
+    /// Compute threads.
+    pub n_threads: u32,
+    /// Tokens in the context, on the average.
+    pub n_context_tokens: u32,
+    /// Generation as it was predicted, tokens per second.
+    pub predicted_tokens_per_s: f64,
+    /// The same before corrections.
+    pub uncorrected_tokens_per_s: f64,
+    /// Generation as it was.
+    pub tokens_per_s: f64,
+    /// Prompt tokens that were read anew.
+    pub n_prompt_tokens: u32,
+    /// Prompt as it was predicted, tokens per second.
+    pub predicted_prompt_tokens_per_s: f64,
+    /// The same before corrections.
+    pub uncorrected_prompt_tokens_per_s: f64,
+    /// Prompt as it was; 0 if there was too little of it to measure.
+    pub prompt_tokens_per_s: f64,
+}
+
+/// How well this machine is known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct Predictions {
+    /// The benchmark.
+    pub calibration: CalibrationState,
+    /// What answers have taught, by kind of model.
+    pub corrections: Vec<Correction>,
+    /// The last answers, latest first.
+    pub outcomes: Vec<Outcome>,
 }

@@ -1,6 +1,8 @@
 //! What the right-hand side of a product looks like: f32 for float weights, 8-bit spans for quantised ones.
 #![expect(clippy::needless_range_loop, reason = "the arrays of a span are walked in lock step")]
 
+use bytemuck::allocation::try_zeroed_vec;
+
 use super::Cpu;
 use super::isa::{LANES, Vector, per_isa};
 use super::shared::SharedSlice;
@@ -50,16 +52,26 @@ pub struct Activations {
 }
 
 impl Activations {
-    /// Buffers for at most so many columns and tokens.
+    /// Buffers for at most so many columns and tokens; panics without memory for them.
     pub fn new(max_cols: usize, max_tokens: usize) -> Activations {
-        Activations {
-            max_cols,
-            max_tokens,
-            n_cols: 0,
-            n_tokens: 0,
-            spans: vec![Span::ZERO; max_cols.div_ceil(SPAN) * max_tokens],
-            floats: vec![0.0; max_cols.next_multiple_of(LANES) * max_tokens],
-        }
+        Activations::try_new(max_cols, max_tokens).expect("memory for activations")
+    }
+
+    /// The same; `None` without memory for them.
+    pub fn try_new(max_cols: usize, max_tokens: usize) -> Option<Activations> {
+        let n_spans = max_cols.div_ceil(SPAN) * max_tokens;
+        let mut spans = Vec::new();
+        spans.try_reserve_exact(n_spans).ok()?;
+        spans.resize(n_spans, Span::ZERO);
+        let floats = try_zeroed_vec(max_cols.next_multiple_of(LANES) * max_tokens).ok()?;
+        Some(Activations { max_cols, max_tokens, n_cols: 0, n_tokens: 0, spans, floats })
+    }
+
+    /// Bytes of such buffers.
+    pub fn n_bytes(max_cols: usize, max_tokens: usize) -> u64 {
+        let per_token =
+            max_cols.div_ceil(SPAN) * size_of::<Span>() + max_cols.next_multiple_of(LANES) * size_of::<f32>();
+        (per_token as u64).saturating_mul(max_tokens as u64)
     }
 
     /// Takes activations: keeps them as f32 and quantises them.

@@ -1,4 +1,6 @@
 //! Rotary position embedding: angles prepared once per pass, applied to query and key heads of every layer.
+use bytemuck::allocation::try_zeroed_vec;
+
 use super::Cpu;
 use super::isa::per_isa;
 use super::shared::SharedSlice;
@@ -73,9 +75,14 @@ const GRAIN: usize = 16 * 1024;
 impl Rope {
     /// Computes the frequencies and allocates the angles of at most `max_tokens` tokens.
     ///
-    /// Errors   none; panics if `n_rot` is odd or `freq_factors` has another length than n_rot / 2
+    /// Errors   none; panics if `n_rot` is odd or `freq_factors` has another length than n_rot / 2, and without memory
     /// Source   Su et al. 2021 section 3.2; Peng et al. 2023 (YaRN) section 3.2
     pub fn new(options: &RopeOptions<'_>, max_tokens: usize) -> Rope {
+        Rope::try_new(options, max_tokens).expect("memory for angles")
+    }
+
+    /// The same; `None` without memory for the angles.
+    pub fn try_new(options: &RopeOptions<'_>, max_tokens: usize) -> Option<Rope> {
         assert!(options.n_rot.is_multiple_of(2), "n_rot {}", options.n_rot);
         let n = options.n_rot / 2;
         assert!(options.freq_factors.is_none_or(|f| f.len() == n), "frequency factors");
@@ -84,16 +91,16 @@ impl Rope {
             let plain = plain / options.freq_factors.map_or(1.0, |f| f64::from(f[j]));
             plain * scaling_of(options, j)
         };
-        Rope {
+        Some(Rope {
             kind: options.kind,
             n_rot: options.n_rot,
             magnitude: options.magnitude,
             frequencies: (0..n).map(frequency).collect(),
-            cos: vec![0.0; n * max_tokens],
-            sin: vec![0.0; n * max_tokens],
+            cos: try_zeroed_vec(n * max_tokens).ok()?,
+            sin: try_zeroed_vec(n * max_tokens).ok()?,
             max_tokens,
             n_tokens: 0,
-        }
+        })
     }
 
     /// Prepares the angles of tokens at first_pos..first_pos + n_tokens; once per pass, for all layers.

@@ -4,6 +4,11 @@
 use std::ops::Range;
 
 use crate::cpu::{self, Cpu};
+use crate::error::EngineError;
+use crate::tensor::{room, zeroed};
+
+/// What its buffers are called.
+const WHAT: &str = "routes to experts";
 
 /// How router logits become probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,18 +84,20 @@ pub(crate) struct Routes {
 
 impl Routes {
     /// Room for steps of `max_tokens`.
-    pub(crate) fn new(max_tokens: usize, max_experts: usize, max_used: usize) -> Self {
+    ///
+    /// Errors   `OutOfMemory`
+    pub(crate) fn new(max_tokens: usize, max_experts: usize, max_used: usize) -> Result<Self, EngineError> {
         let n_pairs = max_tokens * max_used;
-        Self {
-            experts: Vec::with_capacity(n_pairs),
-            weights: Vec::with_capacity(n_pairs),
-            slots: vec![0; n_pairs],
-            tokens: vec![0; n_pairs],
-            groups: Vec::with_capacity(max_experts),
-            scores: vec![0.0; max_experts],
-            starts: vec![0; max_experts],
+        Ok(Self {
+            experts: room(WHAT, n_pairs)?,
+            weights: room(WHAT, n_pairs)?,
+            slots: zeroed(WHAT, 1, n_pairs)?,
+            tokens: zeroed(WHAT, 1, n_pairs)?,
+            groups: room(WHAT, max_experts)?,
+            scores: zeroed(WHAT, 1, max_experts)?,
+            starts: zeroed(WHAT, 1, max_experts)?,
             n_used: 0,
-        }
+        })
     }
 
     /// Routes all tokens of a step.
@@ -238,7 +245,7 @@ mod tests {
 
     fn routed(routing: &Routing, logits: &[f32], bias: Option<&[f32]>) -> (Routes, Vec<Vec<(u32, f32)>>) {
         let n_tokens = logits.len() / routing.n_experts;
-        let mut routes = Routes::new(n_tokens, routing.n_experts, routing.n_used);
+        let mut routes = Routes::new(n_tokens, routing.n_experts, routing.n_used).unwrap();
         routes.set(&Cpu::new(Isa::best(), 1).unwrap(), routing, &mut logits.to_vec(), bias);
         let expert_of = |slot: usize| routes.groups.iter().find(|(_, slots)| slots.contains(&(slot as u32))).unwrap().0;
         let pairs = |token| routes.of_token(token).map(|(slot, weight)| (expert_of(slot), weight)).collect();

@@ -17,6 +17,7 @@ use crate::error::EngineError;
 use crate::model::{LoadOptions, Model, go_on};
 use crate::sample::Sampler;
 use crate::session::Session;
+use crate::tensor::zeroed;
 
 /// What the handle asks for.
 pub(super) enum Command {
@@ -125,7 +126,7 @@ fn tokens(
     }
     let model = Arc::clone(session.model());
     let mut sampler = Sampler::new(request.sampler);
-    let mut logits = vec![0.0; model.n_vocab()];
+    let mut logits: Vec<f32> = zeroed("logits", 1, model.n_vocab())?;
     let mut tokens = request.tokens.clone();
     let mut first_token_at = None;
     loop {

@@ -417,6 +417,58 @@ export type Correction = {
   n_runs: number,
 };
 
+/** The benchmark of this machine's speed. */
+export type CalibrationState = { "type": "absent" } | { "type": "running",
+  /** 0 to 1. */
+  progress: number, } | { "type": "done",
+  /** What it found. */
+  rates: MachineRates, } | { "type": "failed",
+  /** Why. */
+  failure: Failure,
+};
+
+/** What was predicted for one answer, and what came of it. */
+export type Outcome = {
+  /** When. */
+  at_ms: number,
+  /** Name of the model. */
+  model: string,
+  /** Kind of model, as corrections name it. */
+  class: string,
+  /** Machine that it ran on, as the benchmark names it. */
+  machine: string,
+  /** Whether the prediction came from measured rates. */
+  is_measured: boolean,
+  /** Compute threads. */
+  n_threads: number,
+  /** Tokens in the context, on the average. */
+  n_context_tokens: number,
+  /** Generation as it was predicted, tokens per second. */
+  predicted_tokens_per_s: number,
+  /** The same before corrections. */
+  uncorrected_tokens_per_s: number,
+  /** Generation as it was. */
+  tokens_per_s: number,
+  /** Prompt tokens that were read anew. */
+  n_prompt_tokens: number,
+  /** Prompt as it was predicted, tokens per second. */
+  predicted_prompt_tokens_per_s: number,
+  /** The same before corrections. */
+  uncorrected_prompt_tokens_per_s: number,
+  /** Prompt as it was; 0 if there was too little of it to measure. */
+  prompt_tokens_per_s: number,
+};
+
+/** How well this machine is known. */
+export type Predictions = {
+  /** The benchmark. */
+  calibration: CalibrationState,
+  /** What answers have taught, by kind of model. */
+  corrections: Array<Correction>,
+  /** The last answers, latest first. */
+  outcomes: Array<Outcome>,
+};
+
 /** What this machine has, measured now. */
 export type Hardware = {
   /** Processor. */
@@ -822,7 +874,9 @@ export type AppEvent = { "type": "download",
   /** All of it. */
   models: Array<LibraryModel>, } | { "type": "runtime",
   /** Now. */
-  state: RuntimeState, } | { "type": "gauges",
+  state: RuntimeState, } | { "type": "calibration",
+  /** Now. */
+  state: CalibrationState, } | { "type": "gauges",
   /** Now. */
   gauges: Gauges,
 };

@@ -292,7 +292,7 @@ impl ExpertBuffers {
         let n_tokens = if sizes.n_used == 0 { 0 } else { n_batch };
         Ok(Self {
             logits: Rows::new(device, n_tokens, sizes.n_experts)?,
-            routes: Routes::new(n_tokens, sizes.n_experts, sizes.n_used),
+            routes: Routes::new(n_tokens, sizes.n_experts, sizes.n_used)?,
             input: Input::new(device, n_slots, sizes.n_embd.max(sizes.n_ff))?,
             gate: Rows::new(device, n_slots, sizes.n_ff)?,
             up: Rows::new(device, n_slots, sizes.n_ff)?,

@@ -21,7 +21,7 @@ use crate::kv::Cache;
 use crate::moe::Group;
 use crate::ops::Ops;
 use crate::place::Device;
-use crate::tensor::{Angles, AttendScratch, Input, Rows};
+use crate::tensor::{Angles, AttendScratch, Input, Rows, room};
 
 pub(crate) use attention::{Attention, AttentionGate, AttentionOptions, HeadNorms, KvSource, Temperature};
 pub(crate) use delta_net::{DeltaNetOptions, GatedDeltaNet, KeyHeads};
@@ -169,7 +169,7 @@ impl Buffers {
             q_and_gate: rows(2 * sizes.q_gate)?,
             q_gate: rows(sizes.q_gate)?,
             heads: rows(sizes.q)?,
-            groups: Vec::with_capacity(sizes.n_groups),
+            groups: room("groups of a step", sizes.n_groups)?,
             group_input: Input::new(device, n_batch * sizes.n_groups, sizes.group_width)?,
             gate: rows(sizes.n_ff)?,
             up: rows(sizes.n_ff)?,

@@ -110,9 +110,15 @@ const MIN_SPLIT: usize = 256;
 const MAX_SPLITS: usize = 32;
 
 impl AttentionScratch {
-    /// For models of at most so many heads and channels of a value.
+    /// For models of at most so many heads and channels of a value; panics without memory for it.
     pub fn new(n_heads: usize, value_dim: usize) -> AttentionScratch {
-        AttentionScratch { partial: vec![0.0; n_heads * MAX_SPLITS * (value_dim + 2)] }
+        AttentionScratch::try_new(n_heads, value_dim).expect("memory for attention")
+    }
+
+    /// The same; `None` without memory for it.
+    pub fn try_new(n_heads: usize, value_dim: usize) -> Option<AttentionScratch> {
+        let partial = bytemuck::allocation::try_zeroed_vec(n_heads * MAX_SPLITS * (value_dim + 2)).ok()?;
+        Some(AttentionScratch { partial })
     }
 }
 

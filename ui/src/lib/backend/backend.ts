@@ -18,6 +18,7 @@ import type {
   Plan,
   PlanVersionsRequest,
   PlannedVersions,
+  Predictions,
   RenameRequest,
   SearchPage,
   SearchRequest,
@@ -33,6 +34,9 @@ export interface Backend {
   app_info(): Promise<AppInfo>;
   set_settings(settings: Settings): Promise<AppInfo>;
   hardware(): Promise<Hardware>;
+  predictions(): Promise<Predictions>;
+  start_calibration(): Promise<void>;
+  skip_calibration(): Promise<void>;
   search_models(request: SearchRequest): Promise<SearchPage>;
   model_page(repo: string): Promise<ModelPage>;
   plan_versions(request: PlanVersionsRequest): Promise<PlannedVersions>;

@@ -1,6 +1,6 @@
 /** What the fake backend starts with: an invented hub, machine, library and chats. */
 
-import type { Chat, ChatSummary, Download, Failure, Hardware, HubModel, LibraryModel, Message, Settings } from '../wire';
+import type { Chat, ChatSummary, Download, Failure, Hardware, HubModel, LibraryModel, MachineRates, Message, Outcome, Settings } from '../wire';
 import type { FakeModel } from './fake-plans';
 
 const GIB = 1024 ** 3;
@@ -29,6 +29,23 @@ export function fakeHardware(withGpu: boolean): Hardware {
     os: 'Debian GNU/Linux 12',
     measured: { rates: null, corrections: [] },
   };
+}
+
+export const fakeRates: MachineRates = {
+  machine: 'AMD Ryzen 5 5600X, avx2, 6/6/6 cores, 32 GiB',
+  at_ms: Date.now() - DAY_MS,
+  took_ms: 6200,
+  memory: [1, 2, 4, 6].map((n_threads) => ({ n_threads, bytes_per_s: Math.min(41e9, n_threads * 17e9) })),
+  kernels: ['Q4_K', 'Q6_K', 'Q8_0'].map((tensor_type) => ({ tensor_type, one_thread_bytes_per_s: 11e9, all_threads_bytes_per_s: 38e9, n_threads: 6, cached_bytes_per_s: 13e9, prompt_ops_per_s: 62e9 })),
+  layer_s: 9e-6,
+  layer_s_per_value: 4e-9,
+  attention_bytes_per_s: 22e9,
+  disk_bytes_per_s: 2.9e9,
+};
+
+export function fakeOutcomes(): Outcome[] {
+  const outcome = (model: string, predicted: number, measured: number): Outcome => ({ at_ms: Date.now(), model, class: 'qwen3moe Q4_K_M', machine: fakeRates.machine, is_measured: true, n_threads: 6, n_context_tokens: 640, predicted_tokens_per_s: predicted, uncorrected_tokens_per_s: predicted, tokens_per_s: measured, n_prompt_tokens: 0, predicted_prompt_tokens_per_s: 110, uncorrected_prompt_tokens_per_s: 110, prompt_tokens_per_s: 0 });
+  return [outcome('Qwen3 30B-A3B 2507', 17.6, 18.2), outcome('Qwen3 30B-A3B 2507', 17.1, 18.0), outcome('SmolLM2 135M Instruct', 214, 196), outcome('Ministral 3 8B', 7.4, 7.4)];
 }
 
 /** A hub repo and what the fake planner needs to know of it. */

@@ -5,9 +5,9 @@
  * replaces by something that returns at once.
  */
 
-import type { AppEvent, AppInfo, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, LibraryModel, Message, ModelPage, Phase, Plan, RepoFile, RuntimeState, SendRequest, Settings } from '../wire';
+import type { AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, LibraryModel, Message, ModelPage, Phase, Plan, Predictions, RepoFile, RuntimeState, SendRequest, Settings } from '../wire';
 import type { Backend, Sink } from './backend';
-import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeHardware, fakeLibrary, incomplete, INCOMPLETE_REPO, REASONING, repos, SECOND_ANSWER, type FakeRepo } from './fake-data';
+import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, incomplete, INCOMPLETE_REPO, REASONING, repos, SECOND_ANSWER, type FakeRepo } from './fake-data';
 import { fakePlan } from './fake-plans';
 
 const GIB = 1024 ** 3;
@@ -39,6 +39,7 @@ export class FakeBackend implements Backend {
   #chats: Chat[];
   #deleted = new Map<number, Chat>();
   #runtime: RuntimeState = { type: 'empty' };
+  #calibration: CalibrationState;
   #isStopped = false;
   #isUnloaded = false;
   #nextId = 1000;
@@ -52,6 +53,7 @@ export class FakeBackend implements Backend {
     this.failures = failures;
     this.#settings = { ...defaultSettings, ...settings };
     this.#hardware = fakeHardware(withGpu);
+    this.#calibration = library === 'full' ? { type: 'done', rates: fakeRates } : { type: 'absent' };
     this.#library = library === 'empty' ? [] : library === 'starter' ? fakeLibrary().slice(0, 1) : fakeLibrary();
     this.#chats = library === 'full' ? fakeChats() : [];
     for (const download of withDownloads ? fakeDownloads() : []) this.#downloads.set(download.id, download);
@@ -90,6 +92,22 @@ export class FakeBackend implements Backend {
   async hardware(): Promise<Hardware> {
     this.#enter('hardware');
     return this.#hardware;
+  }
+
+  async predictions(): Promise<Predictions> {
+    this.#enter('predictions');
+    return { calibration: this.#calibration, corrections: this.#hardware.measured.corrections, outcomes: this.#chats.length > 0 ? fakeOutcomes() : [] };
+  }
+
+  async start_calibration(): Promise<void> {
+    this.#enter('start_calibration');
+    this.#calibrate({ type: 'running', progress: 0 });
+    void this.#benchmark();
+  }
+
+  async skip_calibration(): Promise<void> {
+    this.#enter('skip_calibration');
+    this.#calibrate(this.#hardware.measured.rates ? { type: 'done', rates: this.#hardware.measured.rates } : { type: 'absent' });
   }
 
   async search_models(request: { query: string; cursor: string | null }): Promise<{ models: FakeRepo['model'][]; next: string | null }> {
@@ -324,6 +342,21 @@ export class FakeBackend implements Backend {
     this.calls.push([command, request]);
     const failure = this.failures[command];
     if (failure && command !== 'send_message') throw failure;
+  }
+
+  #calibrate(state: CalibrationState): void {
+    this.#calibration = state;
+    this.emit({ type: 'calibration', state });
+  }
+
+  async #benchmark(): Promise<void> {
+    for (let progress = 0.125; progress < 1; progress += 0.125) {
+      await this.#pause(400);
+      if (this.#calibration.type !== 'running') return;
+      this.#calibrate({ type: 'running', progress });
+    }
+    await this.#pause(400);
+    if (this.#calibration.type === 'running') this.#calibrate({ type: 'done', rates: fakeRates });
   }
 
   #info(): AppInfo {

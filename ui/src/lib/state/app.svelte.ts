@@ -5,6 +5,7 @@ import { asFailure, type Backend } from '../backend/backend';
 import { copyText } from '../clipboard';
 import { Locale } from '../i18n/locale.svelte';
 import type { AppEvent, AppInfo, ChatSummary, Failure, LibraryModel, ModelVersion } from '../wire';
+import { Calibration } from './calibration.svelte';
 import { Chats } from './chats.svelte';
 import { Conversation } from './conversation.svelte';
 import { Downloads } from './downloads.svelte';
@@ -28,6 +29,7 @@ export class App {
   readonly downloads: Downloads;
   readonly library: Library;
   readonly runtime: Runtime;
+  readonly calibration: Calibration;
   readonly chats: Chats;
   readonly conversation: Conversation;
 
@@ -48,6 +50,7 @@ export class App {
     this.modelPage = new ModelPageState(backend);
     this.library = new Library(backend);
     this.runtime = new Runtime(backend);
+    this.calibration = new Calibration(backend);
     this.chats = new Chats(backend);
     this.downloads = new Downloads(
       backend,
@@ -88,6 +91,7 @@ export class App {
       this.downloads.settle();
       void this.library.plan();
     } else if (event.type === 'runtime') this.runtime.adopt(event.state);
+    else if (event.type === 'calibration') this.calibration.adopt(event.state);
     else this.gauges.apply(event.gauges);
   }
 

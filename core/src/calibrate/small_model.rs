@@ -1,0 +1,156 @@
+//! What a layer costs beside its weights: two small models of the engine's own making, one narrow and one wide, run token by
+//! token. Their weights are a few hundred kilobytes, so what they take is norms, attention and hand-overs between threads.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tandem_engine::Flow;
+use tandem_engine::error::EngineError;
+use tandem_engine::gguf::{ModelFacts, TensorType, Writer};
+use tandem_engine::model::{LoadOptions, Model};
+use tandem_engine::session::Session;
+
+use super::CalibrateError;
+use crate::error::{FileAction, FileError};
+
+/// Steps that `measure` reports.
+pub(super) const N_STEPS: usize = 3;
+
+const N_LAYERS: u32 = 4;
+const HEAD_DIM: u32 = 64;
+const N_HEADS: u32 = 4;
+const N_FF: u32 = 256;
+const N_VOCAB: u64 = 64;
+const NARROW: u32 = 256;
+const WIDE: u32 = 1024;
+/// Tokens in the context where attention is measured, and tokens of which the best counts.
+const DEPTH: usize = 1024;
+const N_TOKENS: usize = 48;
+
+/// What a layer costs.
+pub(super) struct LayerCost {
+    pub(super) layer_s: f64,
+    pub(super) layer_s_per_value: f64,
+    pub(super) attention_bytes_per_s: f64,
+}
+
+/// Measures with so many threads.
+pub(super) fn measure(
+    n_threads: u32,
+    on_step: &mut dyn FnMut() -> Result<(), CalibrateError>,
+) -> Result<LayerCost, CalibrateError> {
+    let narrow_s = token_seconds(&mut session(NARROW, n_threads)?, 0)?;
+    on_step()?;
+    let mut wide = session(WIDE, n_threads)?;
+    let wide_s = token_seconds(&mut wide, 0)?;
+    on_step()?;
+    let deep_s = token_seconds(&mut wide, DEPTH)?;
+    on_step()?;
+    let layers = f64::from(N_LAYERS);
+    let layer_s_per_value = ((wide_s - narrow_s) / layers / f64::from(WIDE - NARROW)).max(0.0);
+    // Keys and values in f16, of one token in all layers.
+    let kv_bytes = f64::from(N_LAYERS * 2 * N_HEADS * HEAD_DIM * 2);
+    Ok(LayerCost {
+        layer_s: (narrow_s / layers - layer_s_per_value * f64::from(NARROW)).max(1e-7),
+        layer_s_per_value,
+        // A difference that is lost in noise says that attention is as good as free.
+        attention_bytes_per_s: kv_bytes * DEPTH as f64 / (deep_s - wide_s).max(wide_s / 50.0),
+    })
+}
+
+/// Best time of a token behind so many others.
+fn token_seconds(session: &mut Session, n_before: usize) -> Result<f64, EngineError> {
+    let tokens: Vec<u32> = (0..n_before + N_TOKENS + 1).map(|i| (i % N_VOCAB as usize) as u32).collect();
+    session.clear();
+    session.feed(&tokens[..n_before + 1], &mut |_| Flow::Continue)?;
+    let mut seconds = Vec::new();
+    for n in n_before + 2..=tokens.len() {
+        let started = Instant::now();
+        session.feed(&tokens[..n], &mut |_| Flow::Continue)?;
+        seconds.push(started.elapsed().as_secs_f64());
+    }
+    seconds.sort_by(f64::total_cmp);
+    Ok(seconds[0])
+}
+
+fn session(n_embd: u32, n_threads: u32) -> Result<Session, CalibrateError> {
+    let file = SmallFile::write(n_embd)?;
+    let facts = ModelFacts::from_file(&file.0).map_err(EngineError::from)?;
+    let options = LoadOptions::all_cpu(&facts, n_threads as usize, DEPTH + N_TOKENS + 1)?;
+    let model = Model::load(&file.0, &options, &mut |_| Flow::Continue)?;
+    Ok(Session::new(Arc::new(model))?)
+}
+
+/// A file that goes when nobody needs it; what is mapped of it stays readable where the system allows that.
+struct SmallFile(PathBuf);
+
+impl SmallFile {
+    fn write(n_embd: u32) -> Result<Self, CalibrateError> {
+        let path = std::env::temp_dir().join(format!("tandem-{}-{n_embd}.gguf", std::process::id()));
+        let file = Self(path);
+        let bytes = writer(n_embd).to_bytes().map_err(EngineError::from)?;
+        std::fs::write(&file.0, bytes).map_err(FileError::at(FileAction::Write, &file.0))?;
+        Ok(file)
+    }
+}
+
+impl Drop for SmallFile {
+    fn drop(&mut self) {
+        remove(&self.0);
+    }
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path) {
+        tracing::debug!(%error, "the small model's file stays behind");
+    }
+}
+
+fn writer(n_embd: u32) -> Writer {
+    let (width, n_q, n_ff) = (u64::from(n_embd), u64::from(N_HEADS * HEAD_DIM), u64::from(N_FF));
+    let mut writer = Writer::new("llama")
+        .meta("llama.block_count", N_LAYERS)
+        .meta("llama.context_length", (DEPTH + N_TOKENS + 1) as u32)
+        .meta("llama.embedding_length", n_embd)
+        .meta("llama.feed_forward_length", N_FF)
+        .meta("llama.attention.head_count", N_HEADS)
+        .meta("llama.attention.head_count_kv", N_HEADS)
+        .meta("llama.attention.key_length", HEAD_DIM)
+        .meta("llama.attention.value_length", HEAD_DIM)
+        .meta("llama.attention.layer_norm_rms_epsilon", 1e-5_f32)
+        .meta("llama.rope.dimension_count", HEAD_DIM)
+        .tensor_absent("token_embd.weight", &[N_VOCAB, width], TensorType::Q8_0)
+        .tensor_absent("output_norm.weight", &[width], TensorType::F32);
+    for layer in 0..N_LAYERS {
+        for (name, shape) in [
+            ("attn_norm", vec![width]),
+            ("attn_q", vec![n_q, width]),
+            ("attn_k", vec![n_q, width]),
+            ("attn_v", vec![n_q, width]),
+            ("attn_output", vec![width, n_q]),
+            ("ffn_norm", vec![width]),
+            ("ffn_gate", vec![n_ff, width]),
+            ("ffn_up", vec![n_ff, width]),
+            ("ffn_down", vec![width, n_ff]),
+        ] {
+            let tensor_type = if shape.len() == 1 { TensorType::F32 } else { TensorType::Q8_0 };
+            writer = writer.tensor_absent(&format!("blk.{layer}.{name}.weight"), &shape, tensor_type);
+        }
+    }
+    writer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_runs_the_small_model_and_its_file_goes() {
+        let mut session = session(NARROW, 1).unwrap();
+        assert!(token_seconds(&mut session, 0).unwrap() > 0.0);
+        drop(session);
+        let name = format!("tandem-{}-{NARROW}.gguf", std::process::id());
+        assert!(!std::env::temp_dir().join(name).exists());
+    }
+}
