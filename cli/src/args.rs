@@ -110,6 +110,25 @@ pub(crate) struct Wishes {
     /// Compute threads
     #[arg(long = "threads", value_name = "N")]
     pub(crate) n_threads: Option<u32>,
+    /// Type of the KV cache: f32, f16, q8_0 or q4_0, or one for keys and one for values, such as q8_0/q4_0
+    #[arg(long = "kv", value_name = "TYPE")]
+    pub(crate) kv_types: Option<KvTypes>,
+    /// What matters most where nothing else is fixed
+    #[arg(long, value_enum, default_value = "balanced")]
+    pub(crate) aim: Aim,
+}
+
+/// What matters most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Aim {
+    /// A bit of everything
+    Balanced,
+    /// The longest context that fits in memory
+    Context,
+    /// The best quality that runs
+    Quality,
+    /// Speed
+    Speed,
 }
 
 #[derive(Debug, clap::Args)]

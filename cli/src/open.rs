@@ -11,7 +11,7 @@ use tandem_core::log::{self, LogGuard};
 use tandem_core::paths::Paths;
 use tandem_core::plan;
 use tandem_core::store::Store;
-use tandem_core::wire::{ErrorCode, Failure, Hardware, LibraryModel, Plan, Text, Wishes};
+use tandem_core::wire::{Aim, ErrorCode, Failure, Hardware, LibraryModel, Plan, Text, Wishes};
 use tandem_engine::gguf::ModelFacts;
 use tandem_engine::model::LoadOptions;
 use tokio::runtime::Runtime;
@@ -155,8 +155,20 @@ fn find<'a>(models: &'a [LibraryModel], wanted: &str) -> Result<&'a LibraryModel
 
 impl From<args::Wishes> for Wishes {
     fn from(wishes: args::Wishes) -> Self {
-        let args::Wishes { context_length, n_gpu_layers, n_threads } = wishes;
-        Self { context_length, n_gpu_layers, n_threads }
+        let args::Wishes { context_length, n_gpu_layers, n_threads, kv_types, aim } = wishes;
+        let kv_type = kv_types.map(|types| types.to_string());
+        Self { context_length, n_gpu_layers, n_threads, kv_type, aim: aim.into() }
+    }
+}
+
+impl From<args::Aim> for Aim {
+    fn from(aim: args::Aim) -> Self {
+        match aim {
+            args::Aim::Balanced => Self::Balanced,
+            args::Aim::Context => Self::LongerContext,
+            args::Aim::Quality => Self::BetterQuality,
+            args::Aim::Speed => Self::Faster,
+        }
     }
 }
 

@@ -154,7 +154,7 @@ pub async fn plan_versions(app: &App, request: PlanVersionsRequest) -> Result<Pl
             plan: plan.as_ref().ok(),
         })
         .collect();
-    let pick = plan::pick(&candidates);
+    let pick = plan::pick(&candidates, request.wishes.aim);
     let versions = versions
         .iter()
         .zip(planned)

@@ -41,8 +41,8 @@ fn declarations() -> Vec<(&'static str, String)> {
         DownloadRequest Download DownloadState
         LibraryModel Integrity FileRole
         Measured MachineRates ReadRate KernelRate Correction CalibrationState Outcome Predictions
-        Hardware Cpu Gpu GpuProbe Disk Gauges Phase
-        Wishes Plan Verdict PlanLine PlanChoice Part Place MemoryBar BarPart Speed
+        Hardware RamModules Cpu Gpu GpuProbe Disk DiskKind Gauges Phase
+        Wishes Aim Plan Verdict PlanLine PlanChoice Part Place MemoryBar BarPart Speed FileUse Quality QualityLoss ContextStep
         RuntimeState LoadRequest LoadEvent
         ChatSummary Chat Message Role EndReason GenerationStats
         SendRequest RenameRequest LeafRequest ChatEvent

@@ -96,7 +96,13 @@ fn measure(args: &args::Bench, path: &Path, global: &Args, terminal: &Terminal) 
 /// As the plan would load it, with just the context that is needed.
 fn options(args: &args::Bench, facts: &ModelFacts, global: &Args) -> anyhow::Result<LoadOptions> {
     let n_tokens = args.prompt.get().max(args.generate.get() + 1);
-    let wishes = args::Wishes { context_length: Some(n_tokens as u32), n_gpu_layers: None, n_threads: args.threads };
+    let wishes = args::Wishes {
+        context_length: Some(n_tokens as u32),
+        n_gpu_layers: None,
+        n_threads: args.threads,
+        kv_types: None,
+        aim: args::Aim::Balanced,
+    };
     let options = open::planned(facts, wishes, global)?;
     let KvTypes { k, v } = options.kv_types;
     let kv_types = KvTypes { k: args.cache_type_k.unwrap_or(k), v: args.cache_type_v.unwrap_or(v) };

@@ -104,6 +104,7 @@ fn print(plan: &Plan, terminal: &Terminal) -> anyhow::Result<()> {
         let place = match line.place {
             Place::Gpu { index } => format!("GPU {index}"),
             Place::Ram => "RAM".to_owned(),
+            Place::Disk => "Disk".to_owned(),
         };
         let (size, said) = (size(line.bytes), terminal.sentences(&line.what, &line.why));
         terminal.print_line(&format!("{place:<6}{size:>10}  {said}"))?;

@@ -39,6 +39,21 @@ pub(super) fn own_resident_bytes() -> u64 {
     system.process(pid).map_or(0, |process| process.memory())
 }
 
+/// Swap space: where memory goes that finds no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Swap {
+    pub(super) total_bytes: u64,
+    pub(super) used_bytes: u64,
+}
+
+impl Swap {
+    pub(super) fn read(system: &mut System) -> Self {
+        system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_swap());
+        let total_bytes = system.total_swap();
+        Self { total_bytes, used_bytes: system.used_swap().min(total_bytes) }
+    }
+}
+
 /// This process and its descendants: a window's web engine runs in processes of its own.
 #[derive(Default)]
 pub(super) struct Family {

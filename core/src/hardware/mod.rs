@@ -3,7 +3,9 @@
 mod cards;
 mod cgroup;
 mod cpu;
+mod disk;
 mod memory;
+mod modules;
 pub mod uncached;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::wire;
 use cards::{Cards, Reopen};
-use memory::{Family, Ram};
+pub use disk::disk;
+use memory::{Family, Ram, Swap};
 
 /// How to look at the machine.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +27,7 @@ pub struct ProbeOptions {
 pub struct Prober {
     cpu: wire::Cpu,
     os: String,
+    ram_modules: Option<wire::RamModules>,
     senses: Mutex<Senses>,
 }
 
@@ -56,6 +60,7 @@ impl Prober {
         Self {
             cpu: cpu::probe(&mut system),
             os: os_name(),
+            ram_modules: modules::probe(),
             senses: Mutex::new(Senses {
                 system,
                 family: Family::default(),
@@ -71,11 +76,15 @@ impl Prober {
     pub fn hardware(&self, folder: &Path) -> wire::Hardware {
         let mut senses = self.senses();
         let ram = Ram::read(&mut senses.system);
+        let swap = Swap::read(&mut senses.system);
         let (gpus, gpu_probe) = senses.cards.read(Reopen::Always);
         wire::Hardware {
             cpu: self.cpu.clone(),
             ram_total_bytes: ram.total_bytes,
             ram_available_bytes: ram.available_bytes,
+            ram_modules: self.ram_modules,
+            swap_total_bytes: swap.total_bytes,
+            swap_used_bytes: swap.used_bytes,
             gpus,
             gpu_probe,
             disk: disk(folder),
@@ -115,17 +124,6 @@ pub fn resident_bytes() -> u64 {
     memory::own_resident_bytes()
 }
 
-/// Size and free space of the volume that holds `folder`, or will once it is made; zeros where the system does not say.
-pub fn disk(folder: &Path) -> wire::Disk {
-    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
-    let existing = absolute.ancestors().find(|path| path.exists()).unwrap_or(&absolute);
-    wire::Disk {
-        path: folder.display().to_string(),
-        total_bytes: fs4::total_space(existing).unwrap_or(0),
-        free_bytes: fs4::available_space(existing).unwrap_or(0),
-    }
-}
-
 fn os_name() -> String {
     sysinfo::System::long_os_version().unwrap_or_else(|| std::env::consts::OS.to_owned())
 }
@@ -135,14 +133,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_to_come_is_measured_by_its_volume() {
-        let dir = tempfile::tempdir().unwrap();
-        let disk = disk(&dir.path().join("not").join("there yet"));
-        assert!(disk.total_bytes > 0);
-        assert!(disk.free_bytes <= disk.total_bytes);
-    }
-
-    #[test]
     fn this_machine_has_cores_and_memory_and_the_gauges_agree() {
         let prober = Prober::new(ProbeOptions { nvml_path: Some("/nowhere/libnvidia-ml.so.1".into()) });
         let hardware = prober.hardware(Path::new("."));
@@ -150,6 +140,7 @@ mod tests {
         assert!(hardware.cpu.n_logical_cores >= hardware.cpu.n_physical_cores);
         assert!((1..=hardware.cpu.n_physical_cores).contains(&hardware.cpu.n_performance_cores));
         assert!(hardware.ram_available_bytes <= hardware.ram_total_bytes && hardware.ram_total_bytes > 0);
+        assert!(hardware.swap_used_bytes <= hardware.swap_total_bytes);
         assert_eq!(hardware.gpu_probe, wire::GpuProbe::NoDriver);
         let gauges = prober.gauges();
         assert_eq!(gauges.ram_total_bytes, hardware.ram_total_bytes);

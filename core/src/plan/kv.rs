@@ -18,30 +18,40 @@ impl LayerKv {
         matches!(self.0, CacheShape::Attention(_))
     }
 
-    /// Size for a context; `n_batch` tokens beyond a window are in flight.
-    pub(super) fn bytes(&self, context: u32, n_batch: u32) -> u64 {
-        bytes(self.0, context, n_batch)
+    /// Whether its heads can be stored so.
+    pub(super) fn takes(&self, types: KvTypes) -> bool {
+        self.0.check(types).is_ok()
     }
 
-    /// Read per token when `n_tokens` are in the context; a state is read and written.
+    /// Size for a context; `n_batch` tokens beyond a window are in flight.
+    pub(super) fn bytes(&self, context: u32, n_batch: u32, types: KvTypes) -> u64 {
+        bytes(self.0, context, n_batch, types)
+    }
+
+    /// Read per token when `n_tokens` are in the context, in f16.
     pub(super) fn read_bytes(&self, n_tokens: u32) -> u64 {
+        self.read_bytes_as(n_tokens, KvTypes::both(KvType::F16))
+    }
+
+    /// The same for any type; a state is read and written.
+    pub(super) fn read_bytes_as(&self, n_tokens: u32, types: KvTypes) -> u64 {
         match self.0 {
             CacheShape::Nothing => 0,
             CacheShape::Attention(kv) => {
                 let window = kv.window.map_or(u32::MAX, |window| u32::try_from(window).unwrap_or(u32::MAX));
-                bytes(CacheShape::Attention(KvShape { window: None, ..kv }), n_tokens.min(window), 1)
+                let all = CacheShape::Attention(KvShape { window: None, ..kv });
+                bytes(all, n_tokens.min(window), 1, types)
             }
-            CacheShape::Recurrent { .. } => self.bytes(n_tokens, 1).saturating_mul(2),
+            CacheShape::Recurrent { .. } => self.bytes(n_tokens, 1, types).saturating_mul(2),
         }
     }
 }
 
-/// In f16, as plans choose it.
-fn bytes(shape: CacheShape, context: u32, n_batch: u32) -> u64 {
+fn bytes(shape: CacheShape, context: u32, n_batch: u32, types: KvTypes) -> u64 {
     shape.n_bytes(&CacheOptions {
         n_positions: context as usize,
         n_batch: n_batch as usize,
-        types: KvTypes::both(KvType::F16),
+        types,
         checkpoint_bytes: 0,
     })
 }

@@ -4,7 +4,7 @@ use tandem_engine::model::{CHECKPOINT_BYTES, LoadOptions, Preload};
 use tandem_engine::place::{Budget, Device, Placement};
 
 use super::refusal::PlanRefusal;
-use crate::wire::{BarPart, Part, Plan};
+use crate::wire::{BarPart, FileUse, Part, Plan};
 
 /// How to load a model as planned: on the processor, whatever the plan shows for a card, until the engine drives one.
 ///
@@ -23,8 +23,10 @@ pub fn load_options(plan: &Plan) -> Result<LoadOptions, PlanRefusal> {
         kv_types,
         n_batch: plan.n_batch as usize,
         checkpoint_bytes: checkpoint_bytes(&ram.parts, available.bytes),
-        // What finds no room would only push out what was read before it.
-        preload: if ram.shortfall_bytes > 0 { Preload::Nothing } else { Preload::Weights },
+        preload: match plan.file_use {
+            FileUse::ReadAhead => Preload::Weights,
+            FileUse::AsNeeded => Preload::Nothing,
+        },
     })
 }
 

@@ -5,19 +5,22 @@
 //! `ModelFacts::refusal`.
 //!
 //! The plan shows where each part would go with the graphics card in use. As long as the engine computes on the
-//! processor alone, what must be true now is planned for the processor: memory bar, context, threads, speed and verdict
-//! count the whole model in main memory, and `Plan::cpu_computes` says so.
+//! processor alone (`Engine::PRESENT`), what must be true now is planned for the processor: memory bar, context, threads,
+//! speed and verdict count the whole model in main memory, and `Plan::cpu_computes` says so.
+mod cards;
+mod choose;
 mod kv;
+mod layout;
 mod load;
-
-mod memory;
 mod parts;
 mod pick;
 mod place;
+mod predict;
 mod quality;
 mod refusal;
 mod sizes;
 mod speed;
+mod warnings;
 mod words;
 
 #[cfg(test)]
@@ -30,11 +33,12 @@ pub use speed::Forecast;
 
 use tandem_engine::gguf::ModelFacts;
 
-use crate::wire::{Hardware, Plan, Verdict, Wishes};
-use memory::Memory;
-use place::Split;
+use crate::wire::{ContextStep, Hardware, Plan, Wishes};
+use choose::{Chooser, Chosen};
+use layout::Planner;
+use predict::Predictor;
 use sizes::Sizes;
-use speed::{Prediction, Rates, Work};
+use speed::{Rates, Work};
 
 /// Context length when nobody asks for another: room for a long conversation at a price that small machines can pay.
 const DEFAULT_CONTEXT: u32 = 8192;
@@ -45,19 +49,70 @@ const GPU_BATCH: u32 = 512;
 /// Less than this to spare is tight.
 const TIGHT_BYTES: u64 = 512 << 20;
 
+/// What computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// The processor alone; a card is only planned for.
+    CpuOnly,
+    /// The processor and a graphics card.
+    WithGpu,
+}
+
+impl Engine {
+    /// What this version's engine does.
+    pub const PRESENT: Self = Self::CpuOnly;
+}
+
+/// What a plan needs of a header: a few kilobytes instead of a vocabulary.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    architecture: String,
+    quant: String,
+    file_name: String,
+    file_bytes: u64,
+    sizes: Sizes,
+    work: Work,
+}
+
+impl Outline {
+    /// Adds a header up.
+    ///
+    /// Errors   what a plan cannot do without is missing, or the engine cannot use it
+    pub fn of(facts: &ModelFacts) -> Result<Self, PlanRefusal> {
+        let sizes = Sizes::of(facts)?;
+        Ok(Self {
+            architecture: facts.architecture().unwrap_or_default().to_owned(),
+            quant: facts.quant_label(),
+            file_name: facts.files.first().map(|file| file.name.clone()).unwrap_or_default(),
+            file_bytes: facts.file_bytes,
+            work: Work::of(facts, &sizes),
+            sizes,
+        })
+    }
+}
+
 /// Plans a model on a machine as it is now. What the caller will unload first, it adds to the machine's free memory.
 pub fn plan(facts: &ModelFacts, hardware: &Hardware, wishes: &Wishes) -> Result<Plan, PlanRefusal> {
-    let sizes = Sizes::of(facts)?;
+    plan_outline(&Outline::of(facts)?, hardware, wishes, Engine::PRESENT)
+}
+
+/// The same from what was kept of a header, for any engine.
+pub fn plan_outline(
+    outline: &Outline,
+    hardware: &Hardware,
+    wishes: &Wishes,
+    engine: Engine,
+) -> Result<Plan, PlanRefusal> {
+    let sizes = &outline.sizes;
     let threads = Threads::choose(hardware, wishes);
     let rates = Rates::of(hardware, threads.n);
-    let work = Work::of(facts, &sizes);
-    let n_batch = speed::batch(&work, &rates);
-    let memory = memory::choose(&sizes, hardware, wishes, n_batch)?;
-    let split = place::split(&sizes, hardware, memory.context, wishes.n_gpu_layers);
-    let prediction = speed::predict(&sizes, &work, &rates, &memory, n_batch);
-    let verdict = verdict(&prediction, &memory, sizes.weights_bytes());
-    let draft = Draft { facts, hardware, wishes, sizes, threads, n_batch, memory, split, prediction, verdict };
-    Ok(draft.into_plan())
+    let n_batch = speed::batch(&outline.work, &rates);
+    let predictor = Predictor::new(&outline.work, rates);
+    let planner = Planner { sizes, hardware, wishes, engine, predictor, n_batch };
+    let chooser = Chooser::new(&planner);
+    let chosen = chooser.choose()?;
+    let (contexts, usable_context) = (chooser.steps(), chooser.usable());
+    Ok(Draft { outline, planner: &planner, threads, chosen, contexts, usable_context }.into_plan())
 }
 
 /// How long a token would take on this machine with so many threads, at any depth of the context.
@@ -68,16 +123,12 @@ pub fn forecast(facts: &ModelFacts, hardware: &Hardware, n_threads: u32) -> Resu
 
 /// Everything decided, nothing worded.
 struct Draft<'a> {
-    facts: &'a ModelFacts,
-    hardware: &'a Hardware,
-    wishes: &'a Wishes,
-    sizes: Sizes,
+    outline: &'a Outline,
+    planner: &'a Planner<'a>,
     threads: Threads,
-    n_batch: u32,
-    memory: Memory,
-    split: Option<Split>,
-    prediction: Prediction,
-    verdict: Verdict,
+    chosen: Chosen,
+    contexts: Vec<ContextStep>,
+    usable_context: u32,
 }
 
 /// Compute threads.
@@ -105,21 +156,5 @@ impl Threads {
             None if n_allowed < cpu.n_performance_cores => Self { n: n_allowed, why: ThreadsWhy::AllowedCores },
             None => Self { n: cpu.n_performance_cores.max(1), why: ThreadsWhy::PerformanceCores },
         }
-    }
-}
-
-fn verdict(prediction: &Prediction, memory: &Memory, weights_bytes: u64) -> Verdict {
-    let rate = prediction.generation.likely;
-    let is_mostly_on_disk = memory.missing_bytes > weights_bytes / 2;
-    if rate < 1.0 || is_mostly_on_disk {
-        Verdict::TooLarge
-    } else if memory.spare_bytes < TIGHT_BYTES {
-        Verdict::Tight
-    } else if rate < 8.0 {
-        Verdict::Slow
-    } else if rate < 20.0 {
-        Verdict::RunsWell
-    } else {
-        Verdict::Fast
     }
 }

@@ -1,17 +1,19 @@
 //! The parts of a plan: a line for each, with its reason, and the bars of both memories.
-use super::place::Split;
+use super::layout::Ram;
+use super::place::{KvHome, Split};
 use super::words::{size, tokens_short};
-use super::{Draft, GPU_BATCH};
+use super::{Draft, Engine, GPU_BATCH};
 use crate::wire::{BarPart, MemoryBar, Part, Place, PlanLine, Text};
 
 impl Draft<'_> {
     /// With the card in use, if there is one.
     pub(super) fn lines(&self) -> Vec<PlanLine> {
         let mut lines = Vec::new();
-        if let Some(split) = &self.split {
+        if let Some(split) = self.split() {
             self.push_gpu_lines(split, &mut lines);
         }
         self.push_ram_lines(&mut lines);
+        lines.push(self.file_line());
         lines.retain(|line| line.bytes > 0);
         lines
     }
@@ -24,7 +26,7 @@ impl Draft<'_> {
             let left = size(left);
             Text::new(format!("What fits and still leaves {left} free."), format!("放下这些后仍留 {left}。"))
         };
-        let n_layers = self.sizes.n_layers();
+        let n_layers = self.sizes().n_layers();
         let is_whole = split.n_layers == n_layers;
         let every_token = || Text::new("Every token needs them.", "每个词元都要用。");
         let (what_en, what_zh) = self.dense_words();
@@ -57,54 +59,67 @@ impl Draft<'_> {
 
     /// What the split leaves in main memory; all of it without a card.
     fn push_ram_lines(&self, lines: &mut Vec<PlanLine>) {
-        let (sizes, memory) = (&self.sizes, &self.memory);
+        let sizes = self.sizes();
         let n_layers = sizes.n_layers();
-        let on_gpu = |bytes: fn(&Split) -> u64| self.split.as_ref().map_or(0, bytes);
-        let (n_dense, n_experts) = self.split.as_ref().map_or((0, 0), |split| (split.n_layers, split.n_expert_layers));
+        let planner = self.planner;
+        let ram = Ram::of(sizes, planner.hardware, self.layout().context, self.split(), planner.n_batch);
+        let (n_dense, n_experts) = self.split().map_or((0, 0), |split| (split.n_layers, split.n_expert_layers));
         let mut push = |part, what, bytes: u64, why| lines.push(PlanLine { part, what, bytes, place: Place::Ram, why });
         let (what_en, what_zh) = self.dense_words();
         push(
             Part::Attention,
             of_layers(what_en, what_zh, n_layers - n_dense, n_layers),
-            sizes.dense_bytes().saturating_sub(on_gpu(|split| split.dense_bytes)),
+            ram.dense_bytes,
             self.why_in_ram(),
         );
         push(
             Part::Experts,
             of_layers("Experts", "专家", n_layers - n_experts, n_layers),
-            sizes.experts_bytes().saturating_sub(on_gpu(|split| split.experts_bytes)),
+            ram.experts_bytes,
             Text::new(
                 format!("{} of {} are read per token.", sizes.n_experts_used, sizes.n_experts),
                 format!("每个词元只读 {} 个中的 {} 个。", sizes.n_experts, sizes.n_experts_used),
             ),
         );
-        push(Part::Kv, self.kv_words(), self.kv_in_ram(), self.why_kv());
+        push(Part::Kv, self.kv_words(), ram.kv_bytes, self.why_kv());
         push(
             Part::Embeddings,
             Text::new("Token embeddings", "词嵌入"),
-            sizes.embeddings_bytes,
-            if sizes.head_is_tied && self.split.is_none() {
+            ram.embeddings_bytes,
+            if sizes.head_is_tied && self.split().is_none() {
                 Text::new("They serve as the output head too.", "同时用作输出层。")
             } else {
                 Text::new("One row is read per token.", "每个词元只读一行。")
             },
         );
-        if self.split.is_none() {
-            push(Part::Head, self.head_words(), sizes.head_bytes, every_token_needs_it());
-        }
+        push(Part::Head, self.head_words(), ram.head_bytes, every_token_needs_it());
         push(
             Part::Buffers,
             Text::new("Buffers", "缓冲区"),
-            memory.buffers_bytes,
+            ram.buffers_bytes,
             Text::new(
-                format!("For {} tokens at a time.", self.n_batch),
-                format!("一次处理 {} 个词元所需。", self.n_batch),
+                format!("For {} tokens at a time.", self.n_batch()),
+                format!("一次处理 {} 个词元所需。", self.n_batch()),
             ),
         );
     }
 
+    fn file_line(&self) -> PlanLine {
+        let free = size(self.planner.hardware.disk.free_bytes);
+        PlanLine {
+            part: Part::File,
+            what: Text::new("Model file", "模型文件"),
+            bytes: self.outline.file_bytes,
+            place: Place::Disk,
+            why: Text::new(
+                format!("{free} are free on the disk of the models folder."),
+                format!("模型文件夹所在磁盘剩余 {free}。"),
+            ),
+        }
+    }
+
     fn dense_words(&self) -> (&'static str, &'static str) {
-        if self.sizes.has_experts() {
+        if self.sizes().has_experts() {
             ("Attention, router and shared weights", "注意力、路由与共享权重")
         } else {
             ("Attention and feed-forward", "注意力与前馈")
@@ -113,7 +128,7 @@ impl Draft<'_> {
 
     /// Without a head of its own, what is left of it is a norm.
     fn head_words(&self) -> Text {
-        if self.sizes.head_is_tied {
+        if self.sizes().head_is_tied {
             Text::new("Output norm", "输出归一化")
         } else {
             Text::new("Output head", "输出层")
@@ -121,61 +136,73 @@ impl Draft<'_> {
     }
 
     fn why_in_ram(&self) -> Text {
-        match &self.split {
+        let has_card = !self.planner.hardware.gpus.is_empty();
+        match self.split() {
             Some(_) => Text::new("No room left on the card.", "显卡上已放不下。"),
-            None if !self.hardware.gpus.is_empty() && self.wishes.n_gpu_layers == Some(0) => {
+            None if has_card && self.planner.wishes.n_gpu_layers == Some(0) => {
                 Text::new("As wished, nothing goes on the card.", "按你的设置，不使用显卡。")
             }
-            None if !self.hardware.gpus.is_empty() => {
-                Text::new("The card has too little free memory.", "显卡的空闲显存太少。")
-            }
+            None if has_card => Text::new("The card has too little free memory.", "显卡的空闲显存太少。"),
             None => Text::new("There is no NVIDIA card here.", "本机没有 NVIDIA 显卡。"),
         }
     }
 
-    fn kv_in_ram(&self) -> u64 {
-        match &self.split {
-            None => self.memory.kv_bytes,
-            Some(split) => {
-                let layers = self.sizes.layers.iter().take((self.sizes.n_layers() - split.n_layers) as usize);
-                super::sizes::sum(layers.map(|layer| layer.kv.bytes(self.memory.context, self.n_batch)))
-            }
-        }
-    }
-
     fn kv_words(&self) -> Text {
-        let context = tokens_short(self.memory.context);
+        let context = tokens_short(self.layout().context.length);
         Text::new(format!("KV cache, {context}"), format!("KV 缓存，{context}"))
     }
 
     fn why_kv(&self) -> Text {
-        let (n_cached, n_layers) = (self.sizes.n_layers_with_cache(), self.sizes.layers.len());
+        if self.split().is_some_and(|split| split.kv_home == KvHome::Ram && split.n_layers > 0) {
+            return Text::new("On the card it would crowd layers out.", "放在显卡上会挤走一些层。");
+        }
+        let (n_cached, n_layers) = (self.sizes().n_layers_with_cache(), self.sizes().layers.len());
         if n_cached < n_layers {
             Text::new(
                 format!("Only {n_cached} of {n_layers} layers keep one."),
                 format!("{n_layers} 层中只有 {n_cached} 层需要。"),
             )
         } else {
-            let per_token = size(self.memory.kv_bytes / u64::from(self.memory.context.max(1)));
+            let per_token = size(self.kv_bytes() / u64::from(self.layout().context.length.max(1)));
             Text::new(format!("{per_token} per token of context."), format!("上下文中每个词元占 {per_token}。"))
         }
     }
 
-    /// What lies in main memory now: the whole model, since the processor computes.
+    /// What lies in main memory now: the whole model, as long as the processor computes alone.
     pub(super) fn ram_bar(&self) -> MemoryBar {
-        let (sizes, memory, hardware) = (&self.sizes, &self.memory, self.hardware);
+        let (ram, hardware) = (&self.layout().ram, self.planner.hardware);
         MemoryBar {
             capacity_bytes: hardware.ram_total_bytes,
             others_bytes: hardware.ram_total_bytes.saturating_sub(hardware.ram_available_bytes),
             parts: parts([
-                (Part::Attention, sizes.dense_bytes()),
-                (Part::Experts, sizes.experts_bytes()),
-                (Part::Kv, memory.kv_bytes),
-                (Part::Embeddings, sizes.embeddings_bytes),
-                (Part::Head, sizes.head_bytes),
-                (Part::Buffers, memory.buffers_bytes),
+                (Part::Attention, ram.dense_bytes),
+                (Part::Experts, ram.experts_bytes),
+                (Part::Kv, ram.kv_bytes),
+                (Part::Embeddings, ram.embeddings_bytes),
+                (Part::Head, ram.head_bytes),
+                (Part::Buffers, ram.buffers_bytes),
             ]),
-            shortfall_bytes: memory.missing_bytes,
+            shortfall_bytes: ram.missing_bytes(),
+        }
+    }
+
+    /// The volume of the models folder once the whole file is there.
+    pub(super) fn disk_bar(&self) -> MemoryBar {
+        let (disk, file_bytes) = (&self.planner.hardware.disk, self.outline.file_bytes);
+        MemoryBar {
+            capacity_bytes: disk.total_bytes,
+            others_bytes: disk.total_bytes.saturating_sub(disk.free_bytes),
+            parts: parts([(Part::File, file_bytes)]),
+            // A system that does not say how large a volume is does not say that it is full.
+            shortfall_bytes: if disk.total_bytes > 0 { file_bytes.saturating_sub(disk.free_bytes) } else { 0 },
+        }
+    }
+
+    /// Tokens of a prompt that are read at once.
+    pub(super) fn n_batch(&self) -> u32 {
+        match (self.planner.engine, self.split()) {
+            (Engine::WithGpu, Some(_)) => GPU_BATCH,
+            _ => self.planner.n_batch,
         }
     }
 }

@@ -2,9 +2,9 @@
 //! neighbours would cost.
 use std::cmp::Ordering;
 
-use super::quality::{self, Loss};
+use super::quality::quality;
 use super::words::{about, size};
-use crate::wire::{Plan, Text, Verdict};
+use crate::wire::{Aim, Plan, QualityLoss, Text, Verdict};
 
 /// Where a model is fast, the version is taken whose loss nobody can tell; where it is not, one whose loss few notice
 /// and that is quicker for it: divergences up to these count as equal, and the smaller file wins.
@@ -13,6 +13,9 @@ const GOOD_ENOUGH: f64 = 0.03;
 
 /// The pace at which people read, tokens per second: slower than that, quality gives way to speed.
 const READING_PACE: f64 = 5.0;
+
+/// Below this nobody is advised to take a version, though it may run.
+const SLOWEST_PACE: f64 = 2.0;
 
 /// A version that could be taken.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +38,10 @@ pub struct Pick {
 }
 
 /// Picks a version; the order of `versions` does not matter.
-pub fn pick(versions: &[Candidate<'_>]) -> Pick {
-    let ranked = versions.iter().enumerate().filter_map(|(index, version)| Some((index, Rank::of(version)?)));
+pub fn pick(versions: &[Candidate<'_>], aim: Aim) -> Pick {
+    let ranked = versions.iter().enumerate().filter_map(|(index, version)| Some((index, Rank::of(version, aim)?)));
     match ranked.min_by(|(_, a), (_, b)| a.compare(b)) {
-        Some((index, _)) => Pick { index: Some(index), reason: reason(versions, index) },
+        Some((index, _)) => Pick { index: Some(index), reason: reason(versions, index, aim) },
         None => Pick { index: None, reason: nothing_runs(versions) },
     }
 }
@@ -54,10 +57,13 @@ enum Pace {
 
 impl Pace {
     fn of(plan: &Plan) -> Option<Self> {
+        if plan.speed.generation_tokens_per_s < SLOWEST_PACE {
+            return None;
+        }
         match plan.verdict {
             Verdict::Fast => Some(Self::Fast),
             Verdict::RunsWell => Some(Self::Readable),
-            Verdict::Slow if plan.speed.generation_tokens_per_s >= READING_PACE => Some(Self::Readable),
+            Verdict::Slow if Rank::is_readable(plan) => Some(Self::Readable),
             Verdict::Slow => Some(Self::Slow),
             Verdict::Tight => Some(Self::Tight),
             Verdict::TooLarge => None,
@@ -65,52 +71,83 @@ impl Pace {
     }
 }
 
+/// Whoever wants a long context wants at least this many tokens.
+const LONG_CONTEXT: u32 = 32_768;
+/// With memory this short, a loss up to here counts as equal and the smaller file wins.
+const GOOD_ENOUGH_IF_TIGHT: f64 = 0.2;
+
 /// The lower, the better.
 #[derive(Clone, Copy, Debug)]
 struct Rank {
     tier: u8,
-    divergence: f64,
+    /// What is weighed within a tier: divergence, or time.
+    cost: f64,
     size_bytes: u64,
 }
 
 impl Rank {
-    fn of(version: &Candidate<'_>) -> Option<Self> {
+    fn of(version: &Candidate<'_>, aim: Aim) -> Option<Self> {
         let plan = version.plan?;
-        let divergence = quality::divergence(version.quant);
         let pace = Pace::of(plan)?;
-        let tier = match (pace, quality::loss(divergence)) {
-            (Pace::Fast, Loss::None | Loss::Small) => 0,
-            (Pace::Readable, Loss::None | Loss::Small) => 1,
-            (Pace::Fast | Pace::Readable, Loss::Noticeable) => 2,
-            (Pace::Slow, Loss::None | Loss::Small) => 3,
-            (Pace::Slow, Loss::Noticeable) => 4,
-            (Pace::Fast | Pace::Readable, Loss::Strong) => 5,
-            (Pace::Slow, Loss::Strong) => 6,
-            (Pace::Tight, _) => 7,
+        let quality = quality(version.quant);
+        let divergence = quality.divergence.unwrap_or(f64::MAX);
+        let is_good = quality.loss <= QualityLoss::Small;
+        let is_usable = quality.loss <= QualityLoss::Noticeable;
+        let (tier, cost) = match aim {
+            // Versions for which memory is short stay last whatever the aim.
+            Aim::BetterQuality if !matches!(pace, Pace::Tight) => (0, divergence),
+            Aim::Faster if is_usable && matches!(pace, Pace::Fast | Pace::Readable) => {
+                (0, 1.0 / plan.speed.generation_tokens_per_s)
+            }
+            Aim::LongerContext if plan.context_length < LONG_CONTEXT.min(plan.max_context_length) => {
+                (10 + Self::tier(pace, is_good, is_usable), divergence.max(Self::enough(pace)))
+            }
+            // Weights go back and forth between disk and memory: what is quickest to read is the best.
+            _ if matches!(pace, Pace::Tight) && !(is_usable && Self::is_readable(plan)) => {
+                (9, 1.0 / plan.speed.generation_tokens_per_s)
+            }
+            _ => (1 + Self::tier(pace, is_good, is_usable), divergence.max(Self::enough(pace))),
         };
-        let enough = match pace {
+        Some(Self { tier, cost, size_bytes: version.size_bytes })
+    }
+
+    fn tier(pace: Pace, is_good: bool, is_usable: bool) -> u8 {
+        match pace {
+            Pace::Fast if is_good => 0,
+            Pace::Readable if is_good => 1,
+            Pace::Fast | Pace::Readable if is_usable => 2,
+            Pace::Slow if is_good => 3,
+            Pace::Slow if is_usable => 4,
+            Pace::Fast | Pace::Readable => 5,
+            Pace::Slow => 6,
+            Pace::Tight => 7,
+        }
+    }
+
+    fn is_readable(plan: &Plan) -> bool {
+        plan.speed.generation_tokens_per_s >= READING_PACE
+    }
+
+    fn enough(pace: Pace) -> f64 {
+        match pace {
             Pace::Fast => GOOD_ENOUGH_IF_FAST,
             Pace::Readable | Pace::Slow => GOOD_ENOUGH,
-            // Memory is short: the smallest is the best.
-            Pace::Tight => f64::INFINITY,
-        };
-        let divergence = divergence.unwrap_or(f64::MAX).max(enough);
-        Some(Self { tier, divergence, size_bytes: version.size_bytes })
+            Pace::Tight => GOOD_ENOUGH_IF_TIGHT,
+        }
     }
 
     fn compare(&self, other: &Self) -> Ordering {
-        let by_quality = self.divergence.total_cmp(&other.divergence);
-        self.tier.cmp(&other.tier).then(by_quality).then(self.size_bytes.cmp(&other.size_bytes))
+        self.tier.cmp(&other.tier).then(self.cost.total_cmp(&other.cost)).then(self.size_bytes.cmp(&other.size_bytes))
     }
 }
 
-fn reason(versions: &[Candidate<'_>], picked: usize) -> Text {
+fn reason(versions: &[Candidate<'_>], picked: usize, aim: Aim) -> Text {
     let own = &versions[picked];
     let mut sentences = vec![match versions.len() {
         1 => Text::new(format!("{} is the only version.", own.quant), format!("只有 {} 这一个版本。", own.quant)),
-        _ => Text::new(format!("{} is the best version here.", own.quant), format!("{} 最适合本机。", own.quant)),
+        _ => best_for(own.quant, aim),
     }];
-    let divergence = |version: &Candidate<'_>| quality::divergence(version.quant).unwrap_or(f64::MAX);
+    let divergence = |version: &Candidate<'_>| quality(version.quant).divergence.unwrap_or(f64::MAX);
     let is_better =
         |version: &&Candidate<'_>| divergence(version) < divergence(own) && version.size_bytes > own.size_bytes;
     let is_smaller = |version: &&Candidate<'_>| version.size_bytes < own.size_bytes;
@@ -121,6 +158,24 @@ fn reason(versions: &[Candidate<'_>], picked: usize) -> Text {
     Text {
         en: sentences.iter().map(|text| text.en.as_str()).collect::<Vec<_>>().join(" "),
         zh: sentences.iter().map(|text| text.zh.as_str()).collect(),
+    }
+}
+
+fn best_for(quant: &str, aim: Aim) -> Text {
+    match aim {
+        Aim::Balanced => Text::new(format!("{quant} is the best version here."), format!("{quant} 最适合本机。")),
+        Aim::LongerContext => Text::new(
+            format!("{quant} is the best version here that leaves room for a long context."),
+            format!("在能容纳长上下文的版本中，{quant} 最适合本机。"),
+        ),
+        Aim::BetterQuality => Text::new(
+            format!("{quant} is the version of the best quality that still runs here."),
+            format!("{quant} 是本机能运行的质量最好的版本。"),
+        ),
+        Aim::Faster => Text::new(
+            format!("{quant} is the fastest version here whose answers are still good."),
+            format!("在回答质量仍然良好的版本中，{quant} 在本机最快。"),
+        ),
     }
 }
 
@@ -135,10 +190,10 @@ fn against_better(own: &Candidate<'_>, better: &Candidate<'_>) -> Text {
         return Text::new(format!("{quant} is {short} short of memory."), format!("{quant} 还差 {short} 内存。"));
     }
     let more = size(better.size_bytes - own.size_bytes);
-    let (gain_en, gain_zh) = match quality::loss(quality::divergence(own.quant)) {
-        Loss::None => ("nobody can tell", "难以察觉的提升"),
-        Loss::Small => ("few people notice", "很难察觉的提升"),
-        Loss::Noticeable | Loss::Strong => ("you may notice", "可以察觉的提升"),
+    let (gain_en, gain_zh) = match quality(own.quant).loss {
+        QualityLoss::None => ("nobody can tell", "难以察觉的提升"),
+        QualityLoss::Small => ("few people notice", "很难察觉的提升"),
+        QualityLoss::Noticeable | QualityLoss::Strong | QualityLoss::Unknown => ("you may notice", "可以察觉的提升"),
     };
     match slower(own, plan) {
         Some((en, zh)) => Text::new(
@@ -155,18 +210,30 @@ fn against_better(own: &Candidate<'_>, better: &Candidate<'_>) -> Text {
 fn against_smaller(own: &Candidate<'_>, smaller: &Candidate<'_>) -> Text {
     let quant = smaller.quant;
     let saved = size(own.size_bytes - smaller.size_bytes);
-    let loses = quality::loss(quality::divergence(smaller.quant)) > quality::loss(quality::divergence(own.quant));
+    let loses = quality(smaller.quant).loss > quality(own.quant).loss;
     let (loss_en, loss_zh) = if loses {
         (", at a loss in quality", "，但质量有所下降")
     } else {
         (", at nearly the same quality", "，质量几乎相同")
     };
-    Text::new(format!("{quant} saves {saved}{loss_en}."), format!("{quant} 省 {saved}{loss_zh}。"))
+    match smaller.plan.and_then(|plan| faster(own, plan)) {
+        Some((en, zh)) => Text::new(
+            format!("{quant} saves {saved} and is {en} faster{loss_en}."),
+            format!("{quant} 省 {saved}，每秒快 {zh}{loss_zh}。"),
+        ),
+        None => Text::new(format!("{quant} saves {saved}{loss_en}."), format!("{quant} 省 {saved}{loss_zh}。")),
+    }
 }
 
 /// The whole tokens per second that the other version is slower, if that is one or more.
 fn slower(own: &Candidate<'_>, other: &Plan) -> Option<(String, String)> {
     let difference = own.plan?.speed.generation_tokens_per_s - other.speed.generation_tokens_per_s;
+    (difference >= 0.5).then(|| about(difference))
+}
+
+/// The same the other way round.
+fn faster(own: &Candidate<'_>, other: &Plan) -> Option<(String, String)> {
+    let difference = other.speed.generation_tokens_per_s - own.plan?.speed.generation_tokens_per_s;
     (difference >= 0.5).then(|| about(difference))
 }
 

@@ -1,7 +1,10 @@
-//! Which parts go on the graphics card: what every token needs first (head, attention, norms, router, shared experts,
-//! with their cache), then routed experts layer by layer, as far as free VRAM reaches with a margin left.
+//! Which parts a card can hold. What every token needs comes first (head, attention, norms, router, shared experts, with
+//! their cache), then routed experts layer by layer, as far as free VRAM reaches with a margin left.
 //!
-//! Layers fill from the last one down, as llama.cpp counts them, so that the plan can be said in its terms.
+//! Layers fill from the last one down, as llama.cpp counts them, so that the plan can be said in its terms. Which of the
+//! ways to fill a card is best is not decided here.
+use tandem_engine::kv::KvTypes;
+
 use super::GPU_BATCH;
 use super::sizes::{Sizes, sum};
 use crate::wire::{Gpu, Hardware};
@@ -23,12 +26,11 @@ const MASK_BYTES: u64 = 2;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Split {
     pub(super) gpu: Gpu,
-    /// Layers whose dense part and cache are on the card, counted from the last; the head is too.
+    /// Layers whose dense part is on the card, counted from the last; the head is too.
     pub(super) n_layers: u32,
     /// Layers among them whose routed experts are too, counted from the last.
     pub(super) n_expert_layers: u32,
-    /// Layers there were in the wish, where it could not be met.
-    pub(super) unmet_wish: Option<u32>,
+    pub(super) kv_home: KvHome,
     pub(super) dense_bytes: u64,
     pub(super) experts_bytes: u64,
     pub(super) head_bytes: u64,
@@ -36,65 +38,133 @@ pub(super) struct Split {
     pub(super) buffers_bytes: u64,
 }
 
-/// The split on the card with most free memory; `None` without a card, if nothing fits, or if nothing is wished there.
+/// Where the cache of layers on a card lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KvHome {
+    /// With them.
+    Card,
+    /// In main memory: where it would crowd the layers out.
+    Ram,
+}
+
+/// What a layer brings along when it goes on a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fill {
+    /// Its dense part first; experts when all dense parts are there.
+    DenseFirst,
+    /// All of it or nothing: a plain layer split.
+    WholeLayers,
+}
+
+/// A context, as far as it takes memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Context {
+    pub(super) length: u32,
+    pub(super) kv_types: KvTypes,
+}
+
+/// The ways to fill the card with most free memory, the usual one first; none without a card, if nothing fits, or if nothing
+/// is wished there.
 ///
 /// `wish` counts as llama.cpp does: the head is one, each layer one more, and a layer brings its experts along.
-pub(super) fn split(sizes: &Sizes, hardware: &Hardware, context: u32, wish: Option<u32>) -> Option<Split> {
-    let gpu = hardware.gpus.iter().max_by_key(|gpu| (gpu.vram_free_bytes, std::cmp::Reverse(gpu.index)))?;
-    if wish == Some(0) {
-        return None;
+pub(super) fn splits(sizes: &Sizes, hardware: &Hardware, context: Context, wish: Option<u32>) -> Vec<Split> {
+    let Some(gpu) = card(hardware).filter(|_| wish != Some(0)) else { return Vec::new() };
+    let room = Room { sizes, gpu, budget_bytes: budget(gpu, hardware), context };
+    let n_layers = sizes.n_layers();
+    if let Some(wish) = wish {
+        return room.fill(Fill::WholeLayers, KvHome::Card, (wish - 1).min(n_layers)).into_iter().collect();
     }
-    let mut split = Split::empty(gpu, sizes, context);
-    let mut left = budget(gpu, hardware).checked_sub(split.bytes())?;
-    let n_wished = wish.map_or(sizes.n_layers(), |n| (n - 1).min(sizes.n_layers()));
-    let brings_experts = wish.is_some();
+    let usual = room.fill(Fill::DenseFirst, KvHome::Card, n_layers);
+    let is_crowded = usual.as_ref().is_none_or(|split| split.n_layers < n_layers);
+    let mut ways = vec![usual];
+    if is_crowded {
+        ways.push(room.fill(Fill::DenseFirst, KvHome::Ram, n_layers));
+    }
+    if sizes.has_experts() {
+        ways.push(room.fill(Fill::WholeLayers, KvHome::Card, n_layers));
+    }
+    ways.into_iter().flatten().collect()
+}
 
-    for layer in sizes.layers.iter().rev().take(n_wished as usize) {
-        let kv_bytes = layer.kv.bytes(context, GPU_BATCH);
-        let Some(rest) = left.checked_sub(layer.dense_bytes.saturating_add(kv_bytes)) else { break };
-        left = rest;
-        split.n_layers += 1;
-        split.dense_bytes = split.dense_bytes.saturating_add(layer.dense_bytes);
-        split.kv_bytes = split.kv_bytes.saturating_add(kv_bytes);
-    }
-    // Experts of a few layers would help less than the dense part of the others.
-    if split.n_layers == sizes.n_layers() || brings_experts {
-        for layer in sizes.layers.iter().rev().take(split.n_layers as usize) {
-            let Some(rest) = left.checked_sub(layer.experts_bytes) else { break };
-            left = rest;
-            split.n_expert_layers += 1;
-            split.experts_bytes = split.experts_bytes.saturating_add(layer.experts_bytes);
-        }
-    }
-    split.unmet_wish = wish.filter(|_| split.n_layers < n_wished);
-    Some(split)
+/// The card that is used: the one with most free memory.
+pub(super) fn card(hardware: &Hardware) -> Option<&Gpu> {
+    hardware.gpus.iter().max_by_key(|gpu| (gpu.vram_free_bytes, std::cmp::Reverse(gpu.index)))
 }
 
 /// What may be allocated on a card.
 fn budget(gpu: &Gpu, hardware: &Hardware) -> u64 {
-    let floor = if hardware.os.starts_with("Windows") { WINDOWS_MARGIN_BYTES } else { MARGIN_BYTES };
-    let share = (gpu.vram_total_bytes as f64 * MARGIN_SHARE) as u64;
-    gpu.vram_free_bytes.saturating_sub(floor.max(share))
+    gpu.vram_free_bytes.saturating_sub(margin(gpu, hardware))
 }
 
-impl Split {
-    fn empty(gpu: &Gpu, sizes: &Sizes, context: u32) -> Self {
-        Self {
-            gpu: gpu.clone(),
+/// What is left free on a card.
+pub(super) fn margin(gpu: &Gpu, hardware: &Hardware) -> u64 {
+    let floor = if is_windows(hardware) { WINDOWS_MARGIN_BYTES } else { MARGIN_BYTES };
+    floor.max((gpu.vram_total_bytes as f64 * MARGIN_SHARE) as u64)
+}
+
+pub(super) fn is_windows(hardware: &Hardware) -> bool {
+    hardware.os.starts_with("Windows")
+}
+
+/// A card to be filled.
+struct Room<'a> {
+    sizes: &'a Sizes,
+    gpu: &'a Gpu,
+    budget_bytes: u64,
+    context: Context,
+}
+
+impl Room<'_> {
+    fn fill(&self, fill: Fill, kv_home: KvHome, n_most: u32) -> Option<Split> {
+        let sizes = self.sizes;
+        let mut split = Split {
+            gpu: self.gpu.clone(),
             n_layers: 0,
             n_expert_layers: 0,
-            unmet_wish: None,
+            kv_home,
             dense_bytes: 0,
             experts_bytes: 0,
             head_bytes: sizes.moved_head_bytes(),
             kv_bytes: 0,
-            buffers_bytes: buffers(sizes, context),
+            buffers_bytes: buffers(sizes, self.context.length),
+        };
+        let mut left = self.budget_bytes.checked_sub(split.bytes())?;
+        for layer in sizes.layers.iter().rev().take(n_most as usize) {
+            let kv_bytes = match kv_home {
+                KvHome::Card => layer.kv.bytes(self.context.length, GPU_BATCH, self.context.kv_types),
+                KvHome::Ram => 0,
+            };
+            let experts_bytes = if fill == Fill::WholeLayers { layer.experts_bytes } else { 0 };
+            let Some(rest) = left.checked_sub(sum([layer.dense_bytes, kv_bytes, experts_bytes])) else { break };
+            left = rest;
+            split.n_layers += 1;
+            split.n_expert_layers += u32::from(fill == Fill::WholeLayers);
+            split.dense_bytes = split.dense_bytes.saturating_add(layer.dense_bytes);
+            split.kv_bytes = split.kv_bytes.saturating_add(kv_bytes);
+            split.experts_bytes = split.experts_bytes.saturating_add(experts_bytes);
         }
+        // Experts of a few layers would help less than the dense part of the others.
+        if fill == Fill::DenseFirst && split.n_layers == sizes.n_layers() {
+            for layer in sizes.layers.iter().rev() {
+                let Some(rest) = left.checked_sub(layer.experts_bytes) else { break };
+                left = rest;
+                split.n_expert_layers += 1;
+                split.experts_bytes = split.experts_bytes.saturating_add(layer.experts_bytes);
+            }
+        }
+        Some(split)
     }
+}
 
+impl Split {
     /// Everything on the card.
     pub(super) fn bytes(&self) -> u64 {
         sum([self.dense_bytes, self.experts_bytes, self.head_bytes, self.kv_bytes, self.buffers_bytes])
+    }
+
+    /// What of it is weights.
+    pub(super) fn weights_bytes(&self) -> u64 {
+        sum([self.dense_bytes, self.experts_bytes, self.head_bytes])
     }
 
     /// llama.cpp's `-ngl`: the head is one more layer.
@@ -107,9 +177,14 @@ impl Split {
         if sizes.has_experts() { self.n_layers - self.n_expert_layers } else { 0 }
     }
 
-    /// llama.cpp's `--n-cpu-moe`: counted from the first layer.
+    /// llama.cpp's `--n-cpu-moe`: counted from the first layer; 0 where a plain split says the same.
     pub(super) fn n_cpu_moe_flag(&self, sizes: &Sizes) -> u32 {
-        if sizes.has_experts() { sizes.n_layers() - self.n_expert_layers } else { 0 }
+        if self.n_cpu_moe_layers(sizes) > 0 { sizes.n_layers() - self.n_expert_layers } else { 0 }
+    }
+
+    /// Layers that are on the card with all their weights.
+    pub(super) fn n_whole_layers(&self, sizes: &Sizes) -> u32 {
+        if sizes.has_experts() { self.n_expert_layers } else { self.n_layers }
     }
 }
 

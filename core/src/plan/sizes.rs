@@ -128,11 +128,6 @@ impl Sizes {
         }
     }
 
-    /// Cache of all layers, in f16.
-    pub(super) fn kv_bytes(&self, context: u32, n_batch: u32) -> u64 {
-        sum(self.layers.iter().map(|layer| layer.kv.bytes(context, n_batch)))
-    }
-
     pub(super) fn n_layers_with_cache(&self) -> usize {
         self.layers.iter().filter(|layer| layer.kv.is_cached()).count()
     }

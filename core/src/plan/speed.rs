@@ -6,9 +6,8 @@
 use tandem_engine::gguf::{ModelFacts, TensorType};
 
 use super::kv::LayerKv;
-use super::memory::Memory;
 use super::sizes::{Sizes, elems, is_routed, sum};
-use crate::wire::{Correction, Hardware, KernelRate, MachineRates};
+use crate::wire::{Correction, DiskKind, Hardware, KernelRate, MachineRates, RamModules};
 
 /// Rate at which one core reads and multiplies weights, bytes per second, by instruction set. Source: `engine/NOTES.md`
 /// for AVX2, the others in proportion of the kernels' prototypes; scalar code computes slower than memory delivers.
@@ -22,9 +21,8 @@ const MEMORY: Range = Range { low: 14e9, likely: 36e9, high: 67e9 };
 /// What a disk gives to a program that reads here and there in a mapped file. Likely: NVMe at random; low: SATA;
 /// high: PCIe 3.0 NVMe in long runs.
 const DISK: Range = Range { low: 0.3e9, likely: 1.5e9, high: 3.5e9 };
-/// A page that was dropped is often one that is needed soon: what does not fit is read about twice.
-const DISK_READS_PER_MISSING_BYTE: f64 = 2.0;
-
+/// The same of a hard disk, whose head has to move each time.
+const HARD_DISK: Range = Range { low: 0.005e9, likely: 0.03e9, high: 0.12e9 };
 /// Share of the assumed rates that a whole pass reaches between hand-overs, norms and attention.
 const GENERATION_EFFICIENCY: f64 = 0.85;
 const PROMPT_EFFICIENCY: f64 = 0.6;
@@ -33,8 +31,6 @@ const SECONDS_PER_LAYER: f64 = 20e-6;
 /// How far from a prediction by measured rates a machine may be, and from one that answers have corrected.
 const MEASURED_SPREAD: f64 = 0.2;
 const CORRECTED_SPREAD: f64 = 0.1;
-/// Tokens in the context for which generation is predicted.
-pub(super) const TYPICAL_TOKENS: u32 = 1024;
 
 /// Longest work between two looks at the stop button, in seconds; one layer of one chunk.
 const SECONDS_PER_STEP: f64 = 0.1;
@@ -46,13 +42,6 @@ pub(super) struct Range {
     pub(super) low: f64,
     pub(super) likely: f64,
     pub(super) high: f64,
-}
-
-/// Expected speed, tokens per second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Prediction {
-    pub(super) generation: Range,
-    pub(super) prompt: f64,
 }
 
 /// What a model asks of a machine, token by token.
@@ -98,6 +87,16 @@ impl Work {
     fn n_layers(&self) -> f64 {
         self.caches.len().max(1) as f64
     }
+
+    /// Weights read per generated token.
+    pub(super) fn read_bytes(&self) -> f64 {
+        self.generation.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Operations per prompt token.
+    pub(super) fn prompt_ops(&self) -> f64 {
+        self.prompt.iter().map(|(_, ops)| ops).sum()
+    }
 }
 
 /// Adds to the entry of a type.
@@ -139,13 +138,17 @@ impl<'a> Rates<'a> {
         let measured = hardware.measured.rates.as_ref();
         let memory = match measured.and_then(|rates| bandwidth(rates, n_threads)) {
             Some(rate) => Range::around(rate, MEASURED_SPREAD),
-            None => Range {
-                low: MEMORY.low.min(cores * 0.6),
-                likely: MEMORY.likely.min(cores),
-                high: MEMORY.high.min(cores * 1.3),
-            },
+            None => {
+                let modules = hardware.ram_modules.and_then(of_modules).unwrap_or(MEMORY);
+                Range {
+                    low: modules.low.min(cores * 0.6),
+                    likely: modules.likely.min(cores),
+                    high: modules.high.min(cores * 1.3),
+                }
+            }
         };
-        let disk = measured.and_then(|rates| rates.disk_bytes_per_s).map_or(DISK, |rate| Range {
+        let assumed_disk = if hardware.disk.kind == DiskKind::Rotating { HARD_DISK } else { DISK };
+        let disk = measured.and_then(|rates| rates.disk_bytes_per_s).map_or(assumed_disk, |rate| Range {
             // Pages come back here and there, not in one run.
             low: rate / 4.0,
             likely: rate / 2.0,
@@ -194,6 +197,24 @@ impl<'a> Rates<'a> {
         per_layer * work.n_layers()
     }
 
+    /// How far a prediction may be off, as a factor on rates.
+    pub(super) fn spread(&self, is_corrected: bool) -> Range {
+        match (self.measured, is_corrected) {
+            (_, true) => Range::around(1.0, CORRECTED_SPREAD),
+            (Some(_), false) => Range::around(1.0, MEASURED_SPREAD),
+            (None, false) => Range {
+                low: self.memory.low / self.memory.likely,
+                likely: 1.0,
+                high: self.memory.high / self.memory.likely,
+            },
+        }
+    }
+
+    /// Read from disk, bytes per second.
+    pub(super) fn disk(&self) -> Range {
+        self.disk
+    }
+
     fn attention_rate(&self) -> f64 {
         self.measured.map_or(self.memory.likely * GENERATION_EFFICIENCY, |rates| rates.attention_bytes_per_s).max(1.0)
     }
@@ -209,6 +230,13 @@ impl Range {
     fn around(likely: f64, spread: f64) -> Self {
         Self { low: likely * (1.0 - spread), likely, high: likely * (1.0 + spread) }
     }
+}
+
+/// What modules of known speed give, two channels at most: 8 bytes per transfer and channel, of which programs get about 70 %.
+fn of_modules(modules: RamModules) -> Option<Range> {
+    let transfers = f64::from(modules.mega_transfers_per_s?) * 1e6;
+    let peak = transfers * 8.0 * f64::from(modules.n.clamp(1, 2));
+    Some(Range { low: peak * 0.55, likely: peak * 0.7, high: peak * 0.8 })
 }
 
 /// Memory speed with so many threads: between what was measured, by interpolation.
@@ -253,6 +281,30 @@ impl Forecast {
         }
     }
 
+    /// Seconds to read all weights that a token needs.
+    pub(super) fn weights_s(&self) -> f64 {
+        self.weights_s * self.generation_correction()
+    }
+
+    /// Seconds that all layers take beside.
+    pub(super) fn layers_s(&self) -> f64 {
+        self.layers_s * self.generation_correction()
+    }
+
+    /// Seconds to read so much of the cache.
+    pub(super) fn cache_s(&self, bytes: f64) -> f64 {
+        bytes / self.attention_bytes_per_s * self.generation_correction()
+    }
+
+    /// Whether answers have corrected it.
+    pub(super) fn is_corrected(&self) -> bool {
+        self.correction.is_some()
+    }
+
+    fn generation_correction(&self) -> f64 {
+        self.correction.map_or(1.0, |(generation, _)| generation)
+    }
+
     /// Seconds per generated token with `n_tokens` before it, as rates alone say.
     pub fn uncorrected_token_s(&self, n_tokens: u32) -> f64 {
         let cache = sum(self.caches.iter().map(|layer| layer.read_bytes(n_tokens))) as f64;
@@ -261,7 +313,7 @@ impl Forecast {
 
     /// Seconds per generated token with `n_tokens` before it.
     pub fn token_s(&self, n_tokens: u32) -> f64 {
-        self.uncorrected_token_s(n_tokens) * self.correction.map_or(1.0, |(generation, _)| generation)
+        self.uncorrected_token_s(n_tokens) * self.generation_correction()
     }
 
     /// Seconds per prompt token, as rates alone say.
@@ -280,35 +332,4 @@ pub(super) fn batch(work: &Work, rates: &Rates<'_>) -> u32 {
     let per_layer = Forecast::new(work, rates).prompt_token_s() / work.n_layers();
     let is_short = |batch: &&u32| per_layer * f64::from(**batch) <= SECONDS_PER_STEP;
     *BATCHES.iter().find(is_short).unwrap_or(&BATCHES[BATCHES.len() - 1])
-}
-
-/// What will happen now, on the processor.
-pub(super) fn predict(sizes: &Sizes, work: &Work, rates: &Rates<'_>, memory: &Memory, n_batch: u32) -> Prediction {
-    let forecast = Forecast::new(work, rates);
-    let missing = memory.missing_bytes as f64;
-    let missing_share = missing / sizes.weights_bytes().max(1) as f64;
-    let weights: f64 = work.generation.iter().map(|(_, bytes)| bytes).sum();
-    let from_disk = weights * (missing_share * DISK_READS_PER_MISSING_BYTE).min(1.0);
-    let likely_s = forecast.token_s(TYPICAL_TOKENS.min(memory.context));
-    // Time that a memory of other speed would take; layers take what they take.
-    let fixed_s = forecast.layers_s.min(likely_s);
-    let generation = |memory: f64, disk: f64| 1.0 / (fixed_s + (likely_s - fixed_s) / memory + from_disk / disk);
-    let spread = match (rates.measured, forecast.correction) {
-        (None, None) => Range {
-            low: rates.memory.low / rates.memory.likely,
-            likely: 1.0,
-            high: rates.memory.high / rates.memory.likely,
-        },
-        (Some(_), None) => Range::around(1.0, MEASURED_SPREAD),
-        (_, Some(_)) => Range::around(1.0, CORRECTED_SPREAD),
-    };
-    Prediction {
-        generation: Range {
-            low: generation(spread.low, rates.disk.low),
-            likely: generation(spread.likely, rates.disk.likely),
-            high: generation(spread.high, rates.disk.high),
-        },
-        // A chunk of a prompt reads every weight once.
-        prompt: 1.0 / (forecast.prompt_token_s().max(1e-12) + missing / rates.disk.likely / f64::from(n_batch)),
-    }
 }

@@ -1,10 +1,15 @@
-//! A plan in words, in both languages: headline, a line per choice, warnings, and llama.cpp's command.
-use super::memory::ContextWhy;
+//! A plan in words, in both languages: headline, a line per choice, and llama.cpp's command.
+use tandem_engine::kv::{KvType, KvTypes};
+
+use super::choose::{ContextWhy, KvWhy};
+use super::layout::Layout;
 use super::parts::gpu_bar;
-use super::place::Split;
-use super::speed::{Prediction, Range};
-use super::{Draft, GPU_BATCH, ThreadsWhy};
-use crate::wire::{GpuProbe, Plan, PlanChoice, Speed, Text, Verdict};
+use super::place::{KvHome, Split};
+use super::predict::Prediction;
+use super::quality::quality;
+use super::sizes::Sizes;
+use super::{Draft, Engine, GPU_BATCH, TIGHT_BYTES, ThreadsWhy};
+use crate::wire::{FileUse, Plan, PlanChoice, Speed, Text, Verdict};
 
 pub(super) use crate::error::size;
 
@@ -14,38 +19,70 @@ const NBSP: char = '\u{a0}';
 impl Draft<'_> {
     /// Puts everything into words.
     pub(super) fn into_plan(self) -> Plan {
+        let (sizes, split) = (self.sizes(), self.split());
+        let acting = self.planner.engine == Engine::WithGpu;
         Plan {
-            architecture: self.facts.architecture().unwrap_or_default().to_owned(),
-            quant: self.facts.quant_label(),
-            verdict: self.verdict,
+            architecture: self.outline.architecture.clone(),
+            quant: self.outline.quant.clone(),
+            verdict: self.layout().verdict(),
             headline: self.headline(),
-            n_layers: self.sizes.n_layers(),
-            n_gpu_layers: self.split.as_ref().map_or(0, Split::n_gpu_layers),
-            n_cpu_moe_layers: self.split.as_ref().map_or(0, |split| split.n_cpu_moe_layers(&self.sizes)),
+            n_layers: sizes.n_layers(),
+            n_gpu_layers: split.map_or(0, Split::n_gpu_layers),
+            n_cpu_moe_layers: split.map_or(0, |split| split.n_cpu_moe_layers(sizes)),
             n_threads: self.threads.n,
-            context_length: self.memory.context,
-            max_context_length: self.sizes.max_context,
-            n_batch: self.n_batch,
-            kv_type: "f16".to_owned(),
+            context_length: self.layout().context.length,
+            max_context_length: sizes.max_context,
+            n_batch: self.n_batch(),
+            kv_type: self.layout().context.kv_types.to_string(),
+            file_use: self.file_use(),
+            quality: quality(&self.outline.quant),
+            usable_context_length: self.usable_context,
             lines: self.lines(),
             choices: self.choices(),
-            gpu_bar: self.split.as_ref().map(gpu_bar),
+            gpu_bar: split.map(gpu_bar),
             ram_bar: self.ram_bar(),
-            speed: speed(&self.prediction),
-            cpu_computes: self.split.as_ref().map(|_| cpu_computes()),
+            disk_bar: self.disk_bar(),
+            speed: speed(self.layout()),
+            cpu_computes: split.filter(|_| !acting).map(|_| cpu_computes()),
             warnings: self.warnings(),
             llama_cpp_command: self.llama_cpp_command(),
+            contexts: self.contexts,
         }
     }
 
+    pub(super) fn sizes(&self) -> &Sizes {
+        self.planner.sizes
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.chosen.layout
+    }
+
+    /// What the card holds, or will.
+    pub(super) fn split(&self) -> Option<&Split> {
+        self.layout().split.as_ref()
+    }
+
+    /// Caches of all layers.
+    pub(super) fn kv_bytes(&self) -> u64 {
+        self.layout().kv_bytes(self.planner.engine)
+    }
+
+    fn file_use(&self) -> FileUse {
+        // What finds no room would only push out what was read before it.
+        if self.layout().ram.missing_bytes() > 0 { FileUse::AsNeeded } else { FileUse::ReadAhead }
+    }
+
     fn headline(&self) -> Text {
-        let (en, zh) = verdict_words(self.verdict);
-        if self.verdict == Verdict::TooLarge && self.memory.missing_bytes > 0 {
-            let short = size(self.memory.missing_bytes);
+        let layout = self.layout();
+        let (verdict, missing_bytes) = (layout.verdict(), layout.ram.missing_bytes());
+        let (en, zh) = verdict_words(verdict);
+        if verdict == Verdict::TooLarge && missing_bytes > 0 {
+            let short = size(missing_bytes);
             return Text::new(format!("{en}: {short} short of memory"), format!("{zh}：内存还差 {short}"));
         }
-        let context = tokens_short(self.memory.context);
-        let (rate_en, rate_zh) = about(self.prediction.generation.likely);
+        let context = tokens_short(layout.context.length);
+        let (rate_en, rate_zh) = about(layout.prediction.generation.likely);
         Text::new(
             format!("{en}: about {rate_en}, {context}{NBSP}context"),
             format!("{zh}：每秒约 {rate_zh}，{context}{NBSP}上下文"),
@@ -56,32 +93,58 @@ impl Draft<'_> {
         let choice = |what, why| PlanChoice { what, why };
         vec![
             choice(counted(self.threads.n, "thread", "threads", "个线程"), self.why_threads()),
+            choice(self.context_words(), self.why_context()),
+            choice(self.kv_type_words(), self.why_kv_type()),
             choice(
                 Text::new(
-                    format!("Context of {} tokens", grouped(self.memory.context)),
-                    format!("上下文 {} 个词元", grouped(self.memory.context)),
+                    format!("Prompt read {} tokens at a time", self.n_batch()),
+                    format!("提示每次读入 {} 个词元", self.n_batch()),
                 ),
-                self.why_context(),
+                match self.n_batch() {
+                    GPU_BATCH => Text::new("As many as the buffers are made for.", "缓冲区按此大小分配。"),
+                    _ => Text::new("Short enough to stop at once.", "足够短，可随时停止。"),
+                },
             ),
-            choice(
-                Text::new("KV cache in f16", "KV 缓存为 f16"),
-                Text::new("Half the size of f32 at the same quality.", "大小是 f32 的一半，质量相同。"),
-            ),
-            choice(
-                Text::new(
-                    format!("Prompt read {} tokens at a time", self.n_batch),
-                    format!("提示每次读入 {} 个词元", self.n_batch),
+            match self.file_use() {
+                FileUse::ReadAhead => choice(
+                    Text::new("File mapped and read ahead", "映射文件并预先读入"),
+                    Text::new(
+                        "The first answer is as quick as the next, and other programs can have the memory back.",
+                        "首次回答与之后一样快，其他程序需要时可收回内存。",
+                    ),
                 ),
-                Text::new("Short enough to stop at once.", "足够短，可随时停止。"),
-            ),
-            choice(
-                Text::new("File mapped, not copied", "映射文件，不复制"),
-                Text::new(
-                    "It loads at once, and other programs can have the memory back.",
-                    "立即载入，其他程序需要时可收回内存。",
+                FileUse::AsNeeded => choice(
+                    Text::new("File mapped, read as needed", "映射文件，按需读取"),
+                    Text::new("It does not fit in memory at once.", "内存无法一次放下整个文件。"),
                 ),
-            ),
+            },
         ]
+    }
+
+    fn context_words(&self) -> Text {
+        let length = grouped(self.layout().context.length);
+        Text::new(format!("Context of {length} tokens"), format!("上下文 {length} 个词元"))
+    }
+
+    fn kv_type_words(&self) -> Text {
+        let types = self.layout().context.kv_types;
+        Text::new(format!("KV cache in {types}"), format!("KV 缓存为 {types}"))
+    }
+
+    fn why_kv_type(&self) -> Text {
+        let types = self.layout().context.kv_types;
+        match self.chosen.kv_why {
+            KvWhy::Room => Text::new(
+                "Half the size of f16, so that this context finds room; hardly anybody notices.",
+                "大小是 f16 的一半，这样才放得下该上下文；质量损失很难察觉。",
+            ),
+            KvWhy::Wish if types.k == KvType::Q4_0 || types.v == KvType::Q4_0 => Text::new(
+                "As wished; a quarter of f16, and long texts are remembered less exactly.",
+                "按你的设置；大小约为 f16 的四分之一，对长文本的记忆会不够精确。",
+            ),
+            KvWhy::Wish => Text::new("As wished.", "按你的设置。"),
+            KvWhy::Usual => Text::new("Half the size of f32 at the same quality.", "大小是 f32 的一半，质量相同。"),
+        }
     }
 
     fn why_threads(&self) -> Text {
@@ -99,19 +162,19 @@ impl Draft<'_> {
     }
 
     fn has_efficiency_cores(&self) -> bool {
-        self.hardware.cpu.n_performance_cores < self.hardware.cpu.n_physical_cores
+        self.planner.hardware.cpu.n_performance_cores < self.planner.hardware.cpu.n_physical_cores
     }
 
     fn why_context(&self) -> Text {
-        let cost = size(self.memory.kv_bytes);
-        match self.memory.context_why {
+        let cost = size(self.kv_bytes());
+        match self.chosen.context_why {
             ContextWhy::Default => Text::new(
                 format!("Room for a long conversation; it costs {cost}."),
                 format!("足够长时间对话，占 {cost}。"),
             ),
             ContextWhy::Wish => Text::new(format!("As wished; it costs {cost}."), format!("按你的设置，占 {cost}。")),
             ContextWhy::Trained => Text::new("The model was trained for no more.", "模型训练时的上下文就是这么长。"),
-            ContextWhy::Room if self.memory.missing_bytes > 0 => Text::new(
+            ContextWhy::Room if self.layout().ram.missing_bytes() > 0 => Text::new(
                 "Memory is short already; this leaves most of it to the model.",
                 "内存已经不足，这样能给模型留出最多。",
             ),
@@ -121,122 +184,68 @@ impl Draft<'_> {
             ContextWhy::NearestToWish => {
                 Text::new("The nearest to the wish that works here.", "最接近你的设置且可行的长度。")
             }
+            ContextWhy::Longest => Text::new(
+                format!("The longest with which everything stays in memory; it costs {cost}."),
+                format!("模型仍能全部留在内存中的最大长度，占 {cost}。"),
+            ),
+            ContextWhy::Faster => Text::new(
+                "Shorter than usual, so that more of the model fits on the card.",
+                "比通常短，以便显卡放下更多的层。",
+            ),
         }
-    }
-
-    fn warnings(&self) -> Vec<Text> {
-        [
-            self.unmet_context(),
-            self.unmet_layers(),
-            self.unmet_threads(),
-            self.read_from_disk(),
-            self.slow_cpu(),
-            self.failing_driver(),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
-    }
-
-    fn unmet_context(&self) -> Option<Text> {
-        let wish = self.wishes.context_length.filter(|wish| *wish != self.memory.context)?;
-        let is_beyond_model = wish > self.sizes.max_context;
-        let (wish, got) = (grouped(wish), grouped(self.memory.context));
-        if is_beyond_model {
-            let most = grouped(self.sizes.max_context);
-            return Some(Text::new(
-                format!("The model itself takes no more than {most} tokens, not {wish}."),
-                format!("该模型本身最多支持 {most} 个词元，而非 {wish} 个。"),
-            ));
-        }
-        Some(Text::new(
-            format!("A context of {wish} tokens does not work here; {got} does."),
-            format!("{wish} 个词元的上下文在这里不可行，改为 {got} 个。"),
-        ))
-    }
-
-    fn unmet_layers(&self) -> Option<Text> {
-        let wish = self.wishes.n_gpu_layers.filter(|wish| *wish > 0)?;
-        match &self.split {
-            None => Some(Text::new(
-                "No layers can go on a card here; all stay in memory.",
-                "这里没有层可以放到显卡上，全部留在内存。",
-            )),
-            Some(split) => split.unmet_wish.map(|_| {
-                let got = split.n_gpu_layers();
-                Text::new(
-                    format!("{wish} layers do not fit on the card; {got} do."),
-                    format!("显卡放不下 {wish} 层，改为 {got} 层。"),
-                )
-            }),
-        }
-    }
-
-    fn unmet_threads(&self) -> Option<Text> {
-        let wish = self.wishes.n_threads.filter(|wish| *wish != self.threads.n)?;
-        let got = self.threads.n;
-        Some(Text::new(
-            format!("{wish} threads are not possible here; {got} are used."),
-            format!("这里无法使用 {wish} 个线程，改为 {got} 个。"),
-        ))
-    }
-
-    fn read_from_disk(&self) -> Option<Text> {
-        let missing = self.memory.missing_bytes;
-        (missing > 0).then(|| {
-            let missing = size(missing);
-            Text::new(
-                format!("{missing} of the model finds no room in memory and is read from disk again and again."),
-                format!("模型有 {missing} 放不进内存，需要反复从磁盘读取。"),
-            )
-        })
-    }
-
-    fn slow_cpu(&self) -> Option<Text> {
-        (self.hardware.cpu.isa == "scalar").then(|| {
-            Text::new(
-                "This processor lacks AVX2: everything takes many times longer.",
-                "此处理器不支持 AVX2，速度会慢很多倍。",
-            )
-        })
-    }
-
-    fn failing_driver(&self) -> Option<Text> {
-        let GpuProbe::Failed { reason } = &self.hardware.gpu_probe else { return None };
-        Some(Text::new(
-            format!("The graphics driver answers with an error: {reason}"),
-            format!("显卡驱动返回错误：{reason}"),
-        ))
     }
 
     fn llama_cpp_command(&self) -> String {
-        let file = self.facts.files.first().map(|file| file.name.as_str()).filter(|name| !name.is_empty());
-        let mut command = format!("llama-server -m {}", shell_word(file.unwrap_or("model.gguf")));
-        let mut push = |flag: &str, value: u32| command.push_str(&format!(" {flag} {value}"));
-        push("-ngl", self.split.as_ref().map_or(0, Split::n_gpu_layers));
-        if let Some(split) = &self.split {
-            let n_cpu_moe = split.n_cpu_moe_flag(&self.sizes);
+        let name = self.outline.file_name.as_str();
+        let mut command =
+            vec!["llama-server -m".to_owned(), shell_word(if name.is_empty() { "model.gguf" } else { name })];
+        let mut push = |flag: &str, value: &dyn std::fmt::Display| command.push(format!("{flag} {value}"));
+        push("-ngl", &self.split().map_or(0, Split::n_gpu_layers));
+        if let Some(split) = self.split() {
+            let n_cpu_moe = split.n_cpu_moe_flag(self.sizes());
             if n_cpu_moe > 0 {
-                push("--n-cpu-moe", n_cpu_moe);
+                push("--n-cpu-moe", &n_cpu_moe);
             }
-            if self.hardware.gpus.len() > 1 {
-                push("-sm none -mg", split.gpu.index);
+            if self.planner.hardware.gpus.len() > 1 {
+                push("-sm none -mg", &split.gpu.index);
             }
         }
-        push("-c", self.memory.context);
-        push("-t", self.threads.n);
-        push("-ub", if self.split.is_some() { GPU_BATCH } else { self.n_batch });
-        command
+        let KvTypes { k, v } = self.layout().context.kv_types;
+        push("-c", &self.layout().context.length);
+        if k != KvType::F16 {
+            push("-ctk", &k);
+        }
+        if v != KvType::F16 {
+            push("-ctv", &v);
+        }
+        if !matches!(v, KvType::F32 | KvType::F16) {
+            // Values in blocks are only read by flash attention.
+            push("-fa", &"on");
+        }
+        push("-t", &self.threads.n);
+        let n_batch = if self.split().is_some() { GPU_BATCH } else { self.planner.n_batch };
+        push("-b", &n_batch);
+        push("-ub", &n_batch);
+        if self.split().is_some_and(|split| split.kv_home == KvHome::Ram) {
+            command.push("--no-kv-offload".to_owned());
+        }
+        if self.layout().ram.spare_bytes() >= TIGHT_BYTES {
+            command.push("--no-mmap".to_owned());
+        }
+        command.join(" ")
     }
 }
 
-fn speed(prediction: &Prediction) -> Speed {
-    let Range { low, likely, high } = prediction.generation;
+fn speed(layout: &Layout) -> Speed {
+    let Prediction { generation, prompt } = layout.prediction;
     Speed {
-        generation_tokens_per_s: likely,
-        generation_low_tokens_per_s: low,
-        generation_high_tokens_per_s: high,
-        prompt_tokens_per_s: prediction.prompt,
+        generation_full_tokens_per_s: layout.full_rate,
+        generation_tokens_per_s: generation.likely,
+        generation_low_tokens_per_s: generation.low,
+        generation_high_tokens_per_s: generation.high,
+        prompt_tokens_per_s: prompt.likely,
+        prompt_low_tokens_per_s: prompt.low,
+        prompt_high_tokens_per_s: prompt.high,
     }
 }
 
@@ -276,7 +285,7 @@ pub(super) fn tokens_short(n: u32) -> String {
 }
 
 /// Digits in groups of three.
-fn grouped(n: u32) -> String {
+pub(super) fn grouped(n: u32) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {

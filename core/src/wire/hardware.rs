@@ -16,6 +16,14 @@ pub struct Hardware {
     /// RAM that programs can still take.
     #[ts(type = "number")]
     pub ram_available_bytes: u64,
+    /// Memory modules, where the system tells.
+    pub ram_modules: Option<RamModules>,
+    /// Swap space; 0 where there is none.
+    #[ts(type = "number")]
+    pub swap_total_bytes: u64,
+    /// Swap space in use: what was pushed out of memory already.
+    #[ts(type = "number")]
+    pub swap_used_bytes: u64,
     /// Graphics cards that could compute.
     pub gpus: Vec<Gpu>,
     /// How the search for cards ended.
@@ -27,6 +35,15 @@ pub struct Hardware {
     /// How fast it is, as far as that is known.
     #[serde(default)]
     pub measured: Measured,
+}
+
+/// Modules of main memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct RamModules {
+    /// How many are plugged in. One alone gives half of what two would.
+    pub n: u32,
+    /// Transfers per second they are set to, in millions, if told.
+    pub mega_transfers_per_s: Option<u32>,
 }
 
 /// A processor.
@@ -95,6 +112,21 @@ pub struct Disk {
     /// Free for this user.
     #[ts(type = "number")]
     pub free_bytes: u64,
+    /// What it is made of.
+    pub kind: DiskKind,
+}
+
+/// What a volume is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskKind {
+    /// Flash.
+    Solid,
+    /// A hard disk.
+    Rotating,
+    /// The system does not say.
+    #[default]
+    Unknown,
 }
 
 /// What the gauges show, once a second and on every change of phase.

@@ -15,6 +15,25 @@ pub struct Wishes {
     pub n_gpu_layers: Option<u32>,
     /// Compute threads.
     pub n_threads: Option<u32>,
+    /// Type of the KV cache, such as `q8_0`.
+    pub kv_type: Option<String>,
+    /// What matters most where nothing is fixed.
+    pub aim: Aim,
+}
+
+/// What matters most to a person.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum Aim {
+    /// A bit of everything.
+    #[default]
+    Balanced,
+    /// The longest context that fits in memory.
+    LongerContext,
+    /// The best quality that runs and is not short of memory.
+    BetterQuality,
+    /// The fastest version whose answers are still good.
+    Faster,
 }
 
 /// How a model would run on this machine, and why.
@@ -42,8 +61,16 @@ pub struct Plan {
     pub max_context_length: u32,
     /// Tokens per prompt chunk.
     pub n_batch: u32,
-    /// `f16` or `f32`.
+    /// `f16`, `q8_0`, …; two names with a slash between where keys and values differ.
     pub kv_type: String,
+    /// How the file is read.
+    pub file_use: FileUse,
+    /// What the quantisation costs.
+    pub quality: Quality,
+    /// The longest context that works here, tokens; 0 if none does.
+    pub usable_context_length: u32,
+    /// What other contexts would do, shortest first.
+    pub contexts: Vec<ContextStep>,
     /// One line per part: what, bytes, where, why.
     pub lines: Vec<PlanLine>,
     /// One line per choice: threads, context, …: what and why.
@@ -52,6 +79,8 @@ pub struct Plan {
     pub gpu_bar: Option<MemoryBar>,
     /// Bars: RAM's.
     pub ram_bar: MemoryBar,
+    /// Bars: that of the volume of the models folder, with the whole file.
+    pub disk_bar: MemoryBar,
     /// Expected speed.
     pub speed: Speed,
     /// Said when the plan names a GPU but the CPU computes.
@@ -70,7 +99,7 @@ pub enum Verdict {
     Fast,
     /// From 8 tokens/s.
     RunsWell,
-    /// From 2 tokens/s.
+    /// From 2 tokens/s, and whatever is not quite too slow.
     Slow,
     /// Runs, with under 0.5 GiB to spare or partly from disk.
     Tight,
@@ -119,6 +148,8 @@ pub enum Part {
     Kv,
     /// Compute buffers.
     Buffers,
+    /// The file itself.
+    File,
 }
 
 /// Where a part lives.
@@ -132,6 +163,8 @@ pub enum Place {
     },
     /// Main memory.
     Ram,
+    /// The volume of the models folder.
+    Disk,
 }
 
 /// One memory, its capacity and what lies in it.
@@ -169,6 +202,65 @@ pub struct Speed {
     pub generation_low_tokens_per_s: f64,
     /// Generation, upper end.
     pub generation_high_tokens_per_s: f64,
+    /// Generation with a full context, likely.
+    pub generation_full_tokens_per_s: f64,
     /// Prompt, likely.
     pub prompt_tokens_per_s: f64,
+    /// Prompt, lower end.
+    pub prompt_low_tokens_per_s: f64,
+    /// Prompt, upper end.
+    pub prompt_high_tokens_per_s: f64,
+}
+
+/// How the file of a model is read. It is mapped either way, so other programs can have the memory back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum FileUse {
+    /// All of it, before the first token.
+    ReadAhead,
+    /// Page by page, when first used: it does not fit in memory at once.
+    AsNeeded,
+}
+
+/// What a quantisation costs in quality.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct Quality {
+    /// In a word.
+    pub loss: QualityLoss,
+    /// Mean divergence of the token probabilities from those of the full model, if it was ever measured.
+    pub divergence: Option<f64>,
+}
+
+/// How much quality is lost, as one would tell a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum QualityLoss {
+    /// Nobody can tell.
+    None,
+    /// Few notice.
+    Small,
+    /// It shows in hard questions.
+    Noticeable,
+    /// It shows in most answers.
+    Strong,
+    /// Nobody has measured it.
+    Unknown,
+}
+
+/// What another context length would do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct ContextStep {
+    /// Tokens.
+    pub context_length: u32,
+    /// What its cache takes.
+    #[ts(type = "number")]
+    pub kv_bytes: u64,
+    /// How the cache would be stored.
+    pub kv_type: String,
+    /// Layers whose experts, or in a dense model all of whose weights, would be on the GPU.
+    pub n_layers_on_gpu: u32,
+    /// Generation, likely, tokens per second.
+    pub generation_tokens_per_s: f64,
+    /// In one word.
+    pub verdict: Verdict,
 }

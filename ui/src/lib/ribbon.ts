@@ -19,8 +19,8 @@ export type RibbonShape = { gpu: Side; ram: Side };
 /** A row of the ledger under a ribbon. */
 export type LedgerRow = { tone: string; kind: Part | 'app' | 'others' | 'free' | 'shortfall'; bytes: number };
 
-const GPU_TONE: Record<Part, string> = { attention: 'g1', head: 'g1', embeddings: 'g1', experts: 'g2', kv: 'g3', buffers: 'g4' };
-const RAM_TONE: Record<Part, string> = { attention: 'm1', experts: 'm1', head: 'm2', embeddings: 'm2', kv: 'm2', buffers: 'm3' };
+const GPU_TONE: Record<Part, string> = { attention: 'g1', head: 'g1', embeddings: 'g1', experts: 'g2', kv: 'g3', buffers: 'g4', file: 'file' };
+const RAM_TONE: Record<Part, string> = { attention: 'm1', experts: 'm1', head: 'm2', embeddings: 'm2', kv: 'm2', buffers: 'm3', file: 'file' };
 
 const EMPTY: Side = { segments: [], outer: [] };
 

@@ -477,6 +477,12 @@ export type Hardware = {
   ram_total_bytes: number,
   /** RAM that programs can still take. */
   ram_available_bytes: number,
+  /** Memory modules, where the system tells. */
+  ram_modules: RamModules | null,
+  /** Swap space; 0 where there is none. */
+  swap_total_bytes: number,
+  /** Swap space in use: what was pushed out of memory already. */
+  swap_used_bytes: number,
   /** Graphics cards that could compute. */
   gpus: Array<Gpu>,
   /** How the search for cards ended. */
@@ -487,6 +493,14 @@ export type Hardware = {
   os: string,
   /** How fast it is, as far as that is known. */
   measured: Measured,
+};
+
+/** Modules of main memory. */
+export type RamModules = {
+  /** How many are plugged in. One alone gives half of what two would. */
+  n: number,
+  /** Transfers per second they are set to, in millions, if told. */
+  mega_transfers_per_s: number | null,
 };
 
 /** A processor. */
@@ -537,7 +551,12 @@ export type Disk = {
   total_bytes: number,
   /** Free for this user. */
   free_bytes: number,
+  /** What it is made of. */
+  kind: DiskKind,
 };
+
+/** What a volume is made of. */
+export type DiskKind = "solid" | "rotating" | "unknown";
 
 /** What the gauges show, once a second and on every change of phase. */
 export type Gauges = {
@@ -570,7 +589,14 @@ export type Wishes = {
   n_gpu_layers: number | null,
   /** Compute threads. */
   n_threads: number | null,
+  /** Type of the KV cache, such as `q8_0`. */
+  kv_type: string | null,
+  /** What matters most where nothing is fixed. */
+  aim: Aim,
 };
+
+/** What matters most to a person. */
+export type Aim = "balanced" | "longer_context" | "better_quality" | "faster";
 
 /** How a model would run on this machine, and why. */
 export type Plan = {
@@ -596,8 +622,16 @@ export type Plan = {
   max_context_length: number,
   /** Tokens per prompt chunk. */
   n_batch: number,
-  /** `f16` or `f32`. */
+  /** `f16`, `q8_0`, …; two names with a slash between where keys and values differ. */
   kv_type: string,
+  /** How the file is read. */
+  file_use: FileUse,
+  /** What the quantisation costs. */
+  quality: Quality,
+  /** The longest context that works here, tokens; 0 if none does. */
+  usable_context_length: number,
+  /** What other contexts would do, shortest first. */
+  contexts: Array<ContextStep>,
   /** One line per part: what, bytes, where, why. */
   lines: Array<PlanLine>,
   /** One line per choice: threads, context, …: what and why. */
@@ -606,6 +640,8 @@ export type Plan = {
   gpu_bar: MemoryBar | null,
   /** Bars: RAM's. */
   ram_bar: MemoryBar,
+  /** Bars: that of the volume of the models folder, with the whole file. */
+  disk_bar: MemoryBar,
   /** Expected speed. */
   speed: Speed,
   /** Said when the plan names a GPU but the CPU computes. */
@@ -642,12 +678,12 @@ export type PlanChoice = {
 };
 
 /** Kind of part of a model in memory. */
-export type Part = "attention" | "experts" | "embeddings" | "head" | "kv" | "buffers";
+export type Part = "attention" | "experts" | "embeddings" | "head" | "kv" | "buffers" | "file";
 
 /** Where a part lives. */
 export type Place = { "type": "gpu",
   /** NVML index. */
-  index: number, } | { "type": "ram"
+  index: number, } | { "type": "ram" } | { "type": "disk"
 };
 
 /** One memory, its capacity and what lies in it. */
@@ -678,8 +714,44 @@ export type Speed = {
   generation_low_tokens_per_s: number,
   /** Generation, upper end. */
   generation_high_tokens_per_s: number,
+  /** Generation with a full context, likely. */
+  generation_full_tokens_per_s: number,
   /** Prompt, likely. */
   prompt_tokens_per_s: number,
+  /** Prompt, lower end. */
+  prompt_low_tokens_per_s: number,
+  /** Prompt, upper end. */
+  prompt_high_tokens_per_s: number,
+};
+
+/** How the file of a model is read. It is mapped either way, so other programs can have the memory back. */
+export type FileUse = "read_ahead" | "as_needed";
+
+/** What a quantisation costs in quality. */
+export type Quality = {
+  /** In a word. */
+  loss: QualityLoss,
+  /** Mean divergence of the token probabilities from those of the full model, if it was ever measured. */
+  divergence: number | null,
+};
+
+/** How much quality is lost, as one would tell a person. */
+export type QualityLoss = "none" | "small" | "noticeable" | "strong" | "unknown";
+
+/** What another context length would do. */
+export type ContextStep = {
+  /** Tokens. */
+  context_length: number,
+  /** What its cache takes. */
+  kv_bytes: number,
+  /** How the cache would be stored. */
+  kv_type: string,
+  /** Layers whose experts, or in a dense model all of whose weights, would be on the GPU. */
+  n_layers_on_gpu: number,
+  /** Generation, likely, tokens per second. */
+  generation_tokens_per_s: number,
+  /** In one word. */
+  verdict: Verdict,
 };
 
 /** What is loaded. */

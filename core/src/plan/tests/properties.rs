@@ -4,7 +4,7 @@ use tandem_engine::gguf::{TensorType, Writer};
 
 use super::shapes::{QUANTS, SHAPES, card, facts, machine};
 use super::*;
-use crate::wire::{Gpu, MemoryBar, Speed};
+use crate::wire::{Gpu, MemoryBar, Place, Speed};
 
 fn used(bar: &MemoryBar) -> u64 {
     bar.parts.iter().map(|part| part.bytes).sum()
@@ -14,14 +14,30 @@ fn on_gpu(plan: &Plan) -> u64 {
     plan.gpu_bar.as_ref().map_or(0, used)
 }
 
+fn full_rate(plan: &Plan) -> f64 {
+    plan.speed.generation_full_tokens_per_s
+}
+
+fn outline(name: &str, shape: super::shapes::Shape, quant: &str) -> Outline {
+    Outline::of(&facts(name, shape, quant)).unwrap()
+}
+
+fn engine() -> impl Strategy<Value = Engine> {
+    prop_oneof![Just(Engine::CpuOnly), Just(Engine::WithGpu)]
+}
+
 fn is_sane(speed: &Speed) -> bool {
     let Speed {
         generation_low_tokens_per_s: low,
         generation_tokens_per_s: likely,
         generation_high_tokens_per_s: high,
+        generation_full_tokens_per_s: full,
+        prompt_low_tokens_per_s: prompt_low,
         prompt_tokens_per_s: prompt,
+        prompt_high_tokens_per_s: prompt_high,
     } = *speed;
-    low > 0.0 && low <= likely && likely <= high && high.is_finite() && prompt > 0.0 && prompt.is_finite()
+    let is_sane = |low: f64, likely: f64, high: f64| low > 0.0 && low <= likely && likely <= high && high.is_finite();
+    full > 0.0 && full.is_finite() && is_sane(low, likely, high) && is_sane(prompt_low, prompt, prompt_high)
 }
 
 /// Budgets, sums and texts of any plan.
@@ -32,7 +48,7 @@ fn check(plan: &Plan, hardware: &Hardware) {
         assert!(bar.others_bytes + used(bar) < bar.capacity_bytes, "over the card: {plan:?}");
     } else {
         assert_eq!(plan.n_gpu_layers, 0);
-        let lines: u64 = plan.lines.iter().map(|line| line.bytes).sum();
+        let lines: u64 = plan.lines.iter().filter(|line| line.place == Place::Ram).map(|line| line.bytes).sum();
         assert_eq!(lines, used(&plan.ram_bar), "lines and bar say the same");
     }
     assert!(plan.n_gpu_layers <= plan.n_layers + 1 && plan.n_cpu_moe_layers <= plan.n_layers);
@@ -56,7 +72,7 @@ proptest! {
         let (name, shape) = SHAPES[shape];
         let facts = facts(name, shape, QUANTS[quant].0);
         let hardware = machine((vram > 1.0).then_some(vram), ram + 4.0, ram);
-        let wishes = Wishes { context_length: context, n_gpu_layers: layers, n_threads: None };
+        let wishes = Wishes { context_length: context, n_gpu_layers: layers, ..Wishes::default() };
         if let Ok(plan) = plan(&facts, &hardware, &wishes) {
             check(&plan, &hardware);
         }
@@ -94,18 +110,23 @@ proptest! {
     }
 
     #[test]
-    fn a_longer_context_never_frees_memory(
+    fn a_longer_context_never_frees_memory_or_makes_it_faster(
         shape in 0..SHAPES.len(), quant in 0..QUANTS.len(), context in 1u32..131_072, more in 0u32..65_536,
+        vram in 3.0f64..24.0, kv in 0..3usize, engine in engine(),
     ) {
         let (name, shape) = SHAPES[shape];
-        let facts = facts(name, shape, QUANTS[quant].0);
+        let outline = outline(name, shape, QUANTS[quant].0);
         let of = |context| {
-            let wishes = Wishes { context_length: Some(context), ..Wishes::default() };
-            plan(&facts, &machine(Some(12.0), 128.0, 120.0), &wishes).unwrap()
+            let kv_type = Some(["f16", "q8_0", "q4_0"][kv].to_owned());
+            let wishes = Wishes { context_length: Some(context), kv_type, ..Wishes::default() };
+            plan_outline(&outline, &machine(Some(vram), 128.0, 120.0), &wishes, engine).unwrap()
         };
         let (short, long) = (of(context), of(context + more));
-        prop_assert!(used(&short.ram_bar) <= used(&long.ram_bar));
-        prop_assert!(short.n_gpu_layers >= long.n_gpu_layers);
+        prop_assert!(short.context_length <= long.context_length);
+        if engine == Engine::CpuOnly {
+            prop_assert!(used(&short.ram_bar) <= used(&long.ram_bar));
+        }
+        prop_assert!(full_rate(&long) <= full_rate(&short) * 1.000_001);
     }
 
     #[test]
@@ -138,7 +159,7 @@ proptest! {
         (hardware.ram_total_bytes, hardware.ram_available_bytes) = (ram, ram);
         hardware.gpus = vec![Gpu { vram_total_bytes: vram, vram_free_bytes: vram, ..card(0, 1.0, 1.0) }];
         (hardware.cpu.n_performance_cores, hardware.cpu.n_allowed_cores) = (cores, allowed);
-        let wishes = Wishes { context_length: wish.0, n_gpu_layers: wish.1, n_threads: wish.2 };
+        let wishes = Wishes { context_length: wish.0, n_gpu_layers: wish.1, n_threads: wish.2, ..Wishes::default() };
         if let Ok(plan) = plan(&facts, &hardware, &wishes) {
             prop_assert!(is_sane(&plan.speed), "{:?}", plan.speed);
             prop_assert!(on_gpu(&plan) <= vram);

@@ -1,7 +1,7 @@
 //! Headers of real models' shapes, made by code: hyperparameters and tensor tables as published, no weights; and machines.
 use tandem_engine::gguf::{ModelFacts, Prefix, TensorType, Writer};
 
-use crate::wire::{Cpu, Disk, Gpu, GpuProbe, Hardware, Measured};
+use crate::wire::{Cpu, Disk, DiskKind, Gpu, GpuProbe, Hardware, Measured};
 
 pub(super) const GIB: u64 = 1 << 30;
 
@@ -270,7 +270,15 @@ pub(super) fn machine(vram: Option<f64>, ram_total: f64, ram_available: f64) -> 
         ram_available_bytes: bytes(ram_available),
         gpus: vram.map(|vram| card(0, vram, vram - 0.5)).into_iter().collect(),
         gpu_probe: if vram.is_some() { GpuProbe::Found } else { GpuProbe::NoDriver },
-        disk: Disk { path: "/models".into(), total_bytes: bytes(500.0), free_bytes: bytes(200.0) },
+        ram_modules: None,
+        swap_total_bytes: 0,
+        swap_used_bytes: 0,
+        disk: Disk {
+            path: "/models".into(),
+            total_bytes: bytes(500.0),
+            free_bytes: bytes(200.0),
+            kind: DiskKind::Solid,
+        },
         os: "Linux".into(),
         measured: Measured::default(),
     }

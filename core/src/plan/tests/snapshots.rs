@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use super::shapes::{LLAMA_8B, QWEN36_35B, SMOLLM2, facts, machine};
 use super::*;
 use crate::error::size;
-use crate::wire::{MemoryBar, Text};
+use crate::wire::{Aim, MemoryBar, Text};
 
 #[test]
 fn a_small_model_without_a_card() {
@@ -20,7 +20,8 @@ fn experts_between_a_card_of_6_gb_and_memory() {
 
 #[test]
 fn a_dense_model_half_on_a_card_with_wishes_that_do_not_fit() {
-    let wishes = Wishes { context_length: Some(1 << 20), n_gpu_layers: Some(30), n_threads: Some(32) };
+    let wishes =
+        Wishes { context_length: Some(1 << 20), n_gpu_layers: Some(30), n_threads: Some(32), ..Wishes::default() };
     let plan = plan(&facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M"), &machine(Some(4.0), 32.0, 28.0), &wishes).unwrap();
     insta::assert_snapshot!(print(&plan));
 }
@@ -48,7 +49,7 @@ fn reasons_for_a_version() {
             .iter()
             .map(|(quant, size_bytes, plan)| Candidate { quant, size_bytes: *size_bytes, plan: plan.as_ref() })
             .collect();
-        let reason = pick(&candidates).reason;
+        let reason = pick(&candidates, Aim::Balanced).reason;
         writeln!(text, "{name}, {ram} GB\n  {}\n  {}", reason.en, reason.zh).unwrap();
     }
     insta::assert_snapshot!(text);

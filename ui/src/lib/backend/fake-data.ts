@@ -23,9 +23,12 @@ export function fakeHardware(withGpu: boolean): Hardware {
     cpu: { name: 'AMD Ryzen 5 5600X', n_physical_cores: 6, n_logical_cores: 12, n_performance_cores: 6, n_allowed_cores: 6, isa: 'avx2' },
     ram_total_bytes: 31.9 * GIB,
     ram_available_bytes: 24.5 * GIB,
+    ram_modules: { n: 2, mega_transfers_per_s: 3200 },
+    swap_total_bytes: 2 * GIB,
+    swap_used_bytes: 0,
     gpus: withGpu ? [{ index: 0, name: 'NVIDIA GeForce RTX 2060', vram_total_bytes: 6 * GIB, vram_free_bytes: 5.5 * GIB, driver: '572.16', load_percent: 3, temperature_c: 46 }] : [],
     gpu_probe: withGpu ? { type: 'found' } : { type: 'no_driver' },
-    disk: { path: '/home/me/.local/share/tandem/models', total_bytes: 465 * GIB, free_bytes: 214 * GIB },
+    disk: { path: '/home/me/.local/share/tandem/models', total_bytes: 465 * GIB, free_bytes: 214 * GIB, kind: 'solid' },
     os: 'Debian GNU/Linux 12',
     measured: { rates: null, corrections: [] },
   };

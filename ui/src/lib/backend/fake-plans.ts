@@ -78,6 +78,10 @@ export function fakePlan(model: FakeModel, quant: string, sizeBytes: number, fil
     max_context_length: model.context_length,
     n_batch: 512,
     kv_type: 'f16',
+    file_use: shortfall > 0 ? 'as_needed' : 'read_ahead',
+    quality: { loss: 'small', divergence: null },
+    usable_context_length: model.context_length,
+    contexts: [],
     lines: [
       ...(gpu && isMoe
         ? [
@@ -98,7 +102,8 @@ export function fakePlan(model: FakeModel, quant: string, sizeBytes: number, fil
     ],
     gpu_bar: gpu ? { capacity_bytes: gpu.vram_total_bytes, others_bytes: gpu.vram_total_bytes - gpu.vram_free_bytes, parts: gpuParts, shortfall_bytes: 0 } : null,
     ram_bar: { capacity_bytes: hardware.ram_total_bytes, others_bytes: others, parts: ramParts.filter((part) => part.bytes > 0), shortfall_bytes: shortfall },
-    speed: { generation_tokens_per_s: rate, generation_low_tokens_per_s: rate * 0.88, generation_high_tokens_per_s: rate * 1.12, prompt_tokens_per_s: rate * 11 },
+    disk_bar: { capacity_bytes: hardware.disk.total_bytes, others_bytes: hardware.disk.total_bytes - hardware.disk.free_bytes, parts: [{ part: 'file', bytes: sizeBytes }], shortfall_bytes: 0 },
+    speed: { generation_tokens_per_s: rate, generation_low_tokens_per_s: rate * 0.88, generation_high_tokens_per_s: rate * 1.12, generation_full_tokens_per_s: rate * 0.9, prompt_tokens_per_s: rate * 11, prompt_low_tokens_per_s: rate * 7, prompt_high_tokens_per_s: rate * 15 },
     cpu_computes: gpu ? { en: 'The plan is for the graphics card. This version of Tandem computes on the processor, so expect less.', zh: '此方案面向显卡。当前版本的 Tandem 用处理器计算，速度会低一些。' } : null,
     warnings: [],
     llama_cpp_command: `llama-server -m ${file} -ngl ${gpu ? 99 : 0}${isMoe && gpu ? ` --n-cpu-moe ${model.n_layers - expertLayers}` : ''} -c 8192 -t ${threads} -ub 512`,

@@ -47,7 +47,7 @@ export const en = {
     noGpu: 'no GPU',
     noCard: 'No card',
     range: (low: string, high: string, seconds: string) => `Between ${low} and ${high} tokens/s. A prompt of 1,000 tokens takes about ${seconds}.`,
-    part: { attention: 'Attention and dense layers', experts: 'Experts', embeddings: 'Embeddings', head: 'Output layer', kv: 'KV cache', buffers: 'Buffers', app: 'Tandem and its window', others: 'Other programs', free: 'Free', shortfall: 'Missing' },
+    part: { attention: 'Attention and dense layers', experts: 'Experts', embeddings: 'Embeddings', head: 'Output layer', kv: 'KV cache', buffers: 'Buffers', file: 'Model file', app: 'Tandem and its window', others: 'Other programs', free: 'Free', shortfall: 'Missing' },
     onGpu: 'on the GPU',
     inMemory: 'in memory',
     otherPrograms: 'other programs',

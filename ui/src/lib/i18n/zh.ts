@@ -49,7 +49,7 @@ export const zh: Dictionary = {
     noGpu: '无 GPU',
     noCard: '没有显卡',
     range: (low, high, seconds) => `每秒 ${low} 到 ${high} 个词元。读完 1,000 个词元的提示约需 ${seconds}。`,
-    part: { attention: '注意力与稠密层', experts: '专家', embeddings: '词嵌入', head: '输出层', kv: 'KV 缓存', buffers: '缓冲区', app: 'Tandem 及其窗口', others: '其他程序', free: '空闲', shortfall: '不足' },
+    part: { attention: '注意力与稠密层', experts: '专家', embeddings: '词嵌入', head: '输出层', kv: 'KV 缓存', buffers: '缓冲区', file: '模型文件', app: 'Tandem 及其窗口', others: '其他程序', free: '空闲', shortfall: '不足' },
     onGpu: '在 GPU 上',
     inMemory: '在内存中',
     otherPrograms: '其他程序',

@@ -2,6 +2,7 @@
 
 import { asFailure, type Backend } from '../backend/backend';
 import type { Failure, LibraryModel, ModelVersion, Plan } from '../wire';
+import { NO_WISHES } from '../wishes';
 
 export class Library {
   /** As the app says; what is about to be removed is hidden already. */
@@ -95,7 +96,7 @@ export class Library {
     if (this.#isPlanning) return;
     this.#isPlanning = true;
     for (let model = this.#unplanned(); model; model = this.#unplanned()) {
-      const plan = await this.backend.plan_model({ model_id: model.id, wishes: { context_length: null, n_gpu_layers: null, n_threads: null } }).catch(() => null);
+      const plan = await this.backend.plan_model({ model_id: model.id, wishes: NO_WISHES }).catch(() => null);
       this.plans = new Map([...this.plans, [model.id, plan]]);
     }
     this.#isPlanning = false;

@@ -2,6 +2,7 @@
 
 import { asFailure, type Backend } from '../backend/backend';
 import type { Failure, ModelPage, ModelVersion, Plan, PlannedVersion, PlannedVersions } from '../wire';
+import { NO_WISHES } from '../wishes';
 
 export class ModelPageState {
   repo: string | null = $state(null);
@@ -67,7 +68,7 @@ export class ModelPageState {
   async #plan(repo: string, request: number): Promise<void> {
     this.isPlanning = true;
     try {
-      const planned = await this.backend.plan_versions({ repo, wishes: { context_length: null, n_gpu_layers: null, n_threads: null } });
+      const planned = await this.backend.plan_versions({ repo, wishes: NO_WISHES });
       if (request === this.#request) this.planned = planned;
     } catch (thrown) {
       if (request === this.#request) this.planFailure = asFailure(thrown);

@@ -2,6 +2,7 @@
 
 import { asFailure, type Backend } from '../backend/backend';
 import type { Failure, LibraryModel, LoadEvent, Plan, RuntimeState } from '../wire';
+import { NO_WISHES } from '../wishes';
 
 const LAST_MODEL = 'tandem.model';
 
@@ -50,7 +51,7 @@ export class Runtime {
     }
     this.failure = null;
     this.adopt({ type: 'loading', model_id: modelId, progress: 0 });
-    const request = { model_id: modelId, wishes: { context_length: null, n_gpu_layers: null, n_threads: null } };
+    const request = { model_id: modelId, wishes: NO_WISHES };
     void this.#look(request);
     try {
       await this.backend.load_model(request, (event) => this.#apply(modelId, event));
