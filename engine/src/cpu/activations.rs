@@ -45,7 +45,7 @@ pub struct Activations {
     max_tokens: usize,
     n_cols: usize,
     n_tokens: usize,
-    /// [n_tokens, ceil(n_cols / 256)]
+    /// [ceil(n_cols / 256), n_tokens]: the same span of neighbouring tokens lies together, as kernels walk it
     spans: Vec<Span>,
     /// [n_tokens, n_cols rounded up to LANES], padded with zeros
     floats: Vec<f32>,
@@ -91,13 +91,11 @@ impl Activations {
             for t in tokens {
                 let x = &x[t * n_cols..][..n_cols];
                 // SAFETY: each token belongs to one task.
-                let (spans, floats) = unsafe {
-                    (spans.part(t * n_spans..(t + 1) * n_spans), floats.part(t * n_floats..(t + 1) * n_floats))
-                };
+                let floats = unsafe { floats.part(t * n_floats..(t + 1) * n_floats) };
                 floats[..n_cols].copy_from_slice(x);
                 floats[n_cols..].fill(0.0);
-                // SAFETY: the ISA of a `Cpu` is present.
-                unsafe { quantise(cpu.isa(), x, spans) };
+                // SAFETY: each token belongs to one task; the ISA of a `Cpu` is present.
+                unsafe { quantise(cpu.isa(), x, spans.ptr(t), n_tokens) };
             }
         });
     }
@@ -113,7 +111,9 @@ impl Activations {
         let (n_spans, n_floats) = (self.n_spans(), self.n_floats());
         for (to, &token) in tokens.iter().enumerate() {
             let token = token as usize;
-            self.spans[to * n_spans..][..n_spans].clone_from_slice(&from.spans()[token * n_spans..][..n_spans]);
+            for b in 0..n_spans {
+                self.spans[b * tokens.len() + to].clone_from(&from.spans[b * from.n_tokens + token]);
+            }
             self.floats[to * n_floats..][..n_floats].copy_from_slice(&from.floats()[token * n_floats..][..n_floats]);
         }
     }
@@ -138,8 +138,15 @@ impl Activations {
         self.n_cols.next_multiple_of(LANES)
     }
 
+    /// [n_spans, n_tokens]
     pub(super) fn spans(&self) -> &[Span] {
         &self.spans[..self.n_tokens * self.n_spans()]
+    }
+
+    /// 256 activations of a token.
+    #[cfg(test)]
+    pub(super) fn span(&self, token: usize, b: usize) -> &Span {
+        &self.spans()[b * self.n_tokens + token]
     }
 
     pub(super) fn floats(&self) -> &[f32] {
@@ -148,19 +155,21 @@ impl Activations {
 }
 
 per_isa! {
-    /// Quantises one token; the last span is padded with zeros.
-    unsafe fn quantise<V>(x: &[f32], spans: &mut [Span]) {
+    /// Quantises one token into spans that lie `stride` apart; the last one is padded with zeros.
+    unsafe fn quantise<V>(x: &[f32], spans: *mut Span, stride: usize) {
         let mut i = 0;
-        while i < spans.len() {
+        while i * SPAN < x.len() {
             let rest = &x[i * SPAN..];
+            // SAFETY: the caller has room for ceil(n / 256) spans and nobody else uses them.
+            let span = unsafe { &mut *spans.add(i * stride) };
             if rest.len() >= SPAN {
                 // SAFETY: 256 activations are left; the ISA is the caller's.
-                unsafe { quantise_span::<V>(rest.as_ptr(), &mut spans[i]) };
+                unsafe { quantise_span::<V>(rest.as_ptr(), span) };
             } else {
                 let mut padded = [0.0; SPAN];
                 padded[..rest.len()].copy_from_slice(rest);
                 // SAFETY: as above.
-                unsafe { quantise_span::<V>(padded.as_ptr(), &mut spans[i]) };
+                unsafe { quantise_span::<V>(padded.as_ptr(), span) };
             }
             i += 1;
         }
@@ -228,15 +237,15 @@ mod tests {
             let x = wave(3 * n_cols);
             let a = set(Isa::best(), &x, n_cols);
             for (t, x) in x.chunks_exact(n_cols).enumerate() {
-                let spans = &a.spans()[t * a.n_spans()..][..a.n_spans()];
                 for i in 0..a.n_spans() * SPAN {
-                    let (s, i) = (&spans[i / SPAN], i);
+                    let (s, i) = (a.span(t, i / SPAN), i);
                     let (v, g) = (x.get(i).copied().unwrap_or(0.0), i % SPAN / 16);
                     let got = f32::from(s.q[i % SPAN]) * s.d[g];
                     assert!((got - v).abs() <= s.d[g] * 0.5001, "{i}: {got} {v}");
                     assert!(s.q[i % SPAN] != i8::MIN && (1..=31).contains(&s.k[g]));
                 }
-                for s in spans {
+                for b in 0..a.n_spans() {
+                    let s = a.span(t, b);
                     for g in 0..16 {
                         let sum: i16 = s.q[16 * g..][..16].iter().map(|&q| i16::from(q)).sum();
                         assert_eq!(s.sum[g], sum);

@@ -1,6 +1,7 @@
-//! Matrix products: what is multiplied, cut into tasks for the pool. The loops themselves are `tile` and `float`.
+//! Matrix products: what is multiplied, cut into tasks for the pool. The loops themselves are `tile`, `panel` and `float`.
 use super::activations::{Activations, Span};
 use super::isa::Isa;
+use super::panel::{self, Panel};
 use super::shared::SharedSlice;
 use super::{Cpu, float, tile};
 use crate::gguf::TensorType;
@@ -167,15 +168,15 @@ impl<'a> Part<'a> {
     fn run(&self, isa: Isa, x: &Activations, task: usize) {
         let first = (task - self.first_task) * self.rows_per_task;
         let n_rows = self.rows_per_task.min(self.w.n_rows - first);
-        let (n_spans, n_floats) = (x.n_spans(), x.n_floats());
+        let n_floats = x.n_floats();
         let job = Job {
             w: &self.w.bytes[first * self.row_bytes..][..n_rows * self.row_bytes],
             row_bytes: self.row_bytes,
             n_rows,
             n_cols: self.w.n_cols,
             n_tokens: self.tokens.len(),
-            spans: &x.spans()[self.tokens.start * n_spans..self.tokens.end * n_spans],
-            n_spans,
+            spans: &raw const x.spans()[self.tokens.start],
+            span_stride: x.n_tokens(),
             floats: &x.floats()[self.tokens.start * n_floats..self.tokens.end * n_floats],
             n_floats,
             y: self.y.ptr(first),
@@ -183,7 +184,7 @@ impl<'a> Part<'a> {
         };
         // SAFETY: a `Cpu` holds only an ISA that is present. Lengths: `w` was cut just now; `new` checked that the
         // activations have `n_cols` columns and `y` room for `n_rows` per token; each row belongs to one task.
-        unsafe { (self.product.0)(isa, &job) };
+        unsafe { self.product.run(isa, &job) };
     }
 }
 
@@ -196,9 +197,10 @@ pub(crate) struct Job<'a> {
     /// A whole number of blocks.
     pub(super) n_cols: usize,
     pub(super) n_tokens: usize,
-    /// [n_tokens, n_spans]
-    pub(super) spans: &'a [Span],
-    pub(super) n_spans: usize,
+    /// First span of the first column; those of the other columns follow it.
+    pub(super) spans: *const Span,
+    /// From one span of a column to its next.
+    pub(super) span_stride: usize,
     /// [n_tokens, n_floats]
     pub(super) floats: &'a [f32],
     pub(super) n_floats: usize,
@@ -207,19 +209,38 @@ pub(crate) struct Job<'a> {
     pub(super) y_stride: usize,
 }
 
-/// The kernel of a format: all its ISAs behind one function.
+/// The kernels of a format: all its ISAs behind one function each.
 #[derive(Clone, Copy)]
-pub(crate) struct Product(unsafe fn(Isa, &Job<'_>));
+pub(crate) struct Product {
+    /// Any number of columns; the best for few.
+    columns: unsafe fn(Isa, &Job<'_>),
+    /// For many columns.
+    panel: Option<Panel>,
+}
 
 impl Product {
     /// Of a quantised format.
     pub(crate) const fn quantised<C: Codec>() -> Product {
-        Product(tile::product::<C>)
+        Product { columns: tile::product::<C>, panel: Some(Panel::of::<C>()) }
     }
 
     /// Of a float format.
     pub(crate) const fn float<E: Element>() -> Product {
-        Product(float::product::<E>)
+        Product { columns: float::product::<E>, panel: None }
+    }
+
+    /// Computes a job.
+    ///
+    /// # Safety
+    /// The CPU has the ISA; the job's lengths are right.
+    unsafe fn run(self, isa: Isa, job: &Job<'_>) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            match self.panel {
+                Some(panel) if job.n_tokens >= panel::MIN_COLUMNS && isa != Isa::Scalar => panel.product(isa, job),
+                _ => (self.columns)(isa, job),
+            }
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod math;
 mod matmul;
 mod norm;
 mod ops;
+mod panel;
 mod pool;
 mod recurrent;
 mod rope;

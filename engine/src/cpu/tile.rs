@@ -1,4 +1,4 @@
-//! The product of quantised weights, written once over format and ISA.
+//! The product of quantised weights and one or a few columns, written once over format and ISA; `panel` has many.
 //!
 //! Two forms. Float: each dot product of 16 weights is scaled in f32; every format. Integer: scales multiply as integers
 //! and 256 weights are converted once; formats whose scales are `d * small integer`, where the ISA prefers it. The scalar
@@ -8,7 +8,7 @@
 
 use super::activations::Span;
 use super::isa::{LANES, Quants, per_isa};
-use super::matmul::{COLUMN_BLOCK, Job, PREFETCH, STREAMS, far_rows};
+use super::matmul::{Job, PREFETCH, STREAMS, far_rows};
 use crate::quant::{Codec, SPAN};
 use std::hint::black_box;
 
@@ -18,9 +18,9 @@ const COLUMNS: usize = 4;
 per_isa! {
     /// All rows and columns of a job.
     ///
-    /// Lengths were checked by `Job::new`: weights hold n_rows whole rows of n_cols weights, every column n_spans spans.
+    /// Lengths were checked by `Job::new`: weights hold n_rows whole rows of n_cols weights, every column ceil(n_cols / 256) spans.
     pub(crate) unsafe fn product<V: Quants, C: Codec>(job: &Job<'_>) {
-        if job.n_tokens == 1 { one_column::<C, V>(job) } else { many_columns::<C, V>(job) }
+        if job.n_tokens == 1 { one_column::<C, V>(job) } else { few_columns::<C, V>(job) }
     } scalar {
         decoded(job, C::decode, C::BLOCK, C::BYTES)
     }
@@ -41,7 +41,7 @@ unsafe fn decoded(job: &Job<'_>, decode: fn(&[u8], &mut [f32]), block_elems: usi
                 n += block_elems;
             }
             for t in 0..job.n_tokens {
-                *job.y.add(t * job.y_stride + r) += dot(&w[..n], &job.spans[t * job.n_spans + b]);
+                *job.y.add(t * job.y_stride + r) += dot(&w[..n], &*job.spans.add(b * job.span_stride + t));
             }
         }
     }
@@ -61,8 +61,8 @@ fn dot(w: &[f32], x: &Span) -> f32 {
 /// One column: four rows at once, a quarter of the job apart, so that memory sees four streams.
 #[inline(always)]
 unsafe fn one_column<C: Codec, V: Quants>(job: &Job<'_>) {
-    let row = Row { n_pieces: job.n_cols / 32 };
-    let x = [job.spans.as_ptr()];
+    let row = Row::of(job);
+    let x = [job.spans];
     for rows in far_rows(job.n_rows) {
         let mut w = [job.w.as_ptr(); STREAMS];
         for r in 0..STREAMS {
@@ -75,31 +75,25 @@ unsafe fn one_column<C: Codec, V: Quants>(job: &Job<'_>) {
     }
 }
 
-/// Many columns: a row is unpacked once per four columns; a block of columns stays in cache while all rows pass.
-/// Columns behind the last are the last one again.
+/// A few columns: a row is unpacked once per four columns. Columns behind the last are the last one again.
 #[inline(always)]
-unsafe fn many_columns<C: Codec, V: Quants>(job: &Job<'_>) {
-    let row = Row { n_pieces: job.n_cols / 32 };
-    let mut first = 0;
-    while first < job.n_tokens {
-        let end = (first + COLUMN_BLOCK).min(job.n_tokens);
-        for r in 0..job.n_rows {
-            let w = job.w.as_ptr().add(r * job.row_bytes);
-            let mut t = first;
-            while t < end {
-                let mut x = [job.spans.as_ptr(); COLUMNS];
-                for n in 0..COLUMNS {
-                    x[n] = x[n].add((t + n).min(end - 1) * job.n_spans);
-                }
-                // the next row comes into the cache while the first columns meet this one
-                let y = tile::<C, V, 1, COLUMNS>([w], x, row, if t == first { job.row_bytes } else { 0 });
-                for n in 0..COLUMNS.min(end - t) {
-                    *job.y.add((t + n) * job.y_stride + r) = y[0][n];
-                }
-                t += COLUMNS;
+unsafe fn few_columns<C: Codec, V: Quants>(job: &Job<'_>) {
+    let row = Row::of(job);
+    for r in 0..job.n_rows {
+        let w = job.w.as_ptr().add(r * job.row_bytes);
+        let mut t = 0;
+        while t < job.n_tokens {
+            let mut x = [job.spans; COLUMNS];
+            for n in 0..COLUMNS {
+                x[n] = x[n].add((t + n).min(job.n_tokens - 1));
             }
+            // the next row comes into the cache while the first columns meet this one
+            let y = tile::<C, V, 1, COLUMNS>([w], x, row, if t == 0 { job.row_bytes } else { 0 });
+            for n in 0..COLUMNS.min(job.n_tokens - t) {
+                *job.y.add((t + n) * job.y_stride + r) = y[0][n];
+            }
+            t += COLUMNS;
         }
-        first = end;
     }
 }
 
@@ -108,6 +102,14 @@ unsafe fn many_columns<C: Codec, V: Quants>(job: &Job<'_>) {
 struct Row {
     /// Pieces of 32 weights; the last span may have fewer than eight.
     n_pieces: usize,
+    /// From one span of a column to its next.
+    span_stride: usize,
+}
+
+impl Row {
+    fn of(job: &Job<'_>) -> Row {
+        Row { n_pieces: job.n_cols / 32, span_stride: job.span_stride }
+    }
 }
 
 /// Pieces per span.
@@ -116,7 +118,7 @@ const PIECES: usize = 8;
 /// y[r][n] = sum_k W[r, k] x[n, k], for R rows and N columns at once.
 ///
 /// w        first byte of each row
-/// x        first span of each column
+/// x        first span of each column, the next ones `row.span_stride` apart
 /// prefetch bytes ahead of the read position; 0 = none
 #[inline(always)]
 unsafe fn tile<C: Codec, V: Quants, const R: usize, const N: usize>(
@@ -141,6 +143,7 @@ unsafe fn tile<C: Codec, V: Quants, const R: usize, const N: usize>(
                     line += 64;
                 }
             }
+            let b = b * row.span_stride;
             if V::INT_FORM && C::INT && !(C::SIGNED && V::FLIPS) {
                 int_span::<C, V, N>(&mut sums, p, x, b);
             } else if N > 1 && n == PIECES {

@@ -28,6 +28,10 @@ pub(crate) trait Codec: 'static {
     const SPAN_BYTES: usize = Self::BYTES * SPAN / Self::BLOCK;
     /// `quants` are signed bytes; otherwise unsigned and below 128.
     const SIGNED: bool = false;
+    /// Largest quant, if they are not signed.
+    const TOP: u8 = 127;
+    /// Weights per scale: 16, or 32 where the scales of `scales` are equal in pairs.
+    const GROUP: usize = 16;
     /// Taken from every quant (as scale * BIAS). A power of two, or zero.
     const BIAS: f32 = 0.0;
     /// Whether `scales` returns mins.
@@ -71,6 +75,8 @@ pub(crate) trait Block32: 'static {
     /// As in `Codec`.
     const SIGNED: bool = false;
     /// As in `Codec`.
+    const TOP: u8 = 127;
+    /// As in `Codec`.
     const BIAS: f32 = 0.0;
     /// The scale is followed by a half that is added to every weight.
     const ADDS: bool = false;
@@ -87,6 +93,8 @@ impl<B: Block32> Codec for B {
     const BLOCK: usize = 32;
     const BYTES: usize = B::BYTES;
     const SIGNED: bool = B::SIGNED;
+    const TOP: u8 = B::TOP;
+    const GROUP: usize = 32;
     const BIAS: f32 = B::BIAS;
     const MINS: bool = B::ADDS;
 

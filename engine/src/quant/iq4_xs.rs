@@ -24,6 +24,7 @@ impl Codec for Iq4Xs {
     const TENSOR_TYPE: TensorType = TensorType::IQ4_XS;
     const BLOCK: usize = 256;
     const BYTES: usize = 136;
+    const GROUP: usize = 32;
     const SIGNED: bool = true;
     const INT: bool = true;
     const INT_SIGNED: bool = true;

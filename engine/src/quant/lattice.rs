@@ -64,6 +64,7 @@ impl<L: Lattice> Codec for Points<L> {
     const TENSOR_TYPE: TensorType = L::TENSOR_TYPE;
     const BLOCK: usize = 256;
     const BYTES: usize = L::BYTES;
+    const GROUP: usize = L::GROUP;
     const BIAS: f32 = L::BIAS as f32;
     const INT: bool = true;
 

@@ -25,6 +25,8 @@ impl Codec for Mxfp4 {
     const TENSOR_TYPE: TensorType = TensorType::MXFP4;
     const BLOCK: usize = 32;
     const BYTES: usize = 17;
+    const TOP: u8 = 28;
+    const GROUP: usize = 32;
     const BIAS: f32 = LEVELS_BIAS;
 
     fn decode(b: &[u8], out: &mut [f32]) {

@@ -21,6 +21,7 @@ impl Codec for Nvfp4 {
     const TENSOR_TYPE: TensorType = TensorType::NVFP4;
     const BLOCK: usize = 64;
     const BYTES: usize = 36;
+    const TOP: u8 = 28;
     const BIAS: f32 = LEVELS_BIAS;
 
     fn decode(b: &[u8], out: &mut [f32]) {

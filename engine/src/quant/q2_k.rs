@@ -21,6 +21,7 @@ impl Codec for Q2K {
     const TENSOR_TYPE: TensorType = TensorType::Q2_K;
     const BLOCK: usize = 256;
     const BYTES: usize = 84;
+    const TOP: u8 = 3;
     const MINS: bool = true;
     const INT: bool = true;
 

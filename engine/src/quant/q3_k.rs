@@ -22,6 +22,7 @@ impl Codec for Q3K {
     const TENSOR_TYPE: TensorType = TensorType::Q3_K;
     const BLOCK: usize = 256;
     const BYTES: usize = 110;
+    const TOP: u8 = 7;
     const BIAS: f32 = 4.0;
     const INT: bool = true;
     const INT_SIGNED: bool = true;

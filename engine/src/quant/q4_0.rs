@@ -18,6 +18,7 @@ pub(crate) struct Q4_0;
 impl Block32 for Q4_0 {
     const TENSOR_TYPE: TensorType = TensorType::Q4_0;
     const BYTES: usize = 18;
+    const TOP: u8 = 15;
     const BIAS: f32 = 8.0;
 
     fn decode(b: &[u8], out: &mut [f32]) {

@@ -19,6 +19,7 @@ pub(crate) struct Q4_1;
 impl Block32 for Q4_1 {
     const TENSOR_TYPE: TensorType = TensorType::Q4_1;
     const BYTES: usize = 20;
+    const TOP: u8 = 15;
     const ADDS: bool = true;
 
     fn decode(b: &[u8], out: &mut [f32]) {

@@ -22,6 +22,8 @@ impl Codec for Q4K {
     const TENSOR_TYPE: TensorType = TensorType::Q4_K;
     const BLOCK: usize = 256;
     const BYTES: usize = 144;
+    const TOP: u8 = 15;
+    const GROUP: usize = 32;
     const MINS: bool = true;
     const INT: bool = true;
 

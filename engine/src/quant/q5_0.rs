@@ -19,6 +19,7 @@ pub(crate) struct Q5_0;
 impl Block32 for Q5_0 {
     const TENSOR_TYPE: TensorType = TensorType::Q5_0;
     const BYTES: usize = 22;
+    const TOP: u8 = 31;
     const BIAS: f32 = 16.0;
 
     fn decode(b: &[u8], out: &mut [f32]) {

@@ -21,6 +21,7 @@ pub(crate) struct Q5_1;
 impl Block32 for Q5_1 {
     const TENSOR_TYPE: TensorType = TensorType::Q5_1;
     const BYTES: usize = 24;
+    const TOP: u8 = 31;
     const ADDS: bool = true;
 
     fn decode(b: &[u8], out: &mut [f32]) {

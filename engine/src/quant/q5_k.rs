@@ -23,6 +23,8 @@ impl Codec for Q5K {
     const TENSOR_TYPE: TensorType = TensorType::Q5_K;
     const BLOCK: usize = 256;
     const BYTES: usize = 176;
+    const TOP: u8 = 31;
+    const GROUP: usize = 32;
     const MINS: bool = true;
     const INT: bool = true;
 

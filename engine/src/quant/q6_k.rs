@@ -22,6 +22,7 @@ impl Codec for Q6K {
     const TENSOR_TYPE: TensorType = TensorType::Q6_K;
     const BLOCK: usize = 256;
     const BYTES: usize = 210;
+    const TOP: u8 = 63;
     const BIAS: f32 = 32.0;
     const INT: bool = true;
     const INT_SIGNED: bool = true;

@@ -24,6 +24,8 @@ impl Codec for Tq1 {
     const TENSOR_TYPE: TensorType = TensorType::TQ1_0;
     const BLOCK: usize = 256;
     const BYTES: usize = 54;
+    const TOP: u8 = 2;
+    const GROUP: usize = 32;
     const BIAS: f32 = 1.0;
     const INT: bool = true;
 

@@ -19,6 +19,8 @@ impl Codec for Tq2 {
     const TENSOR_TYPE: TensorType = TensorType::TQ2_0;
     const BLOCK: usize = 256;
     const BYTES: usize = 66;
+    const TOP: u8 = 2;
+    const GROUP: usize = 32;
     const BIAS: f32 = 1.0;
     const INT: bool = true;
 

@@ -7,6 +7,8 @@ mod vector;
 mod x86_256;
 #[cfg(target_arch = "x86_64")]
 mod x86_512;
+#[cfg(target_arch = "x86_64")]
+mod x86_panel;
 
 use std::fmt;
 use std::str::FromStr;

@@ -5,6 +5,8 @@
 //! and 512-bit machines. Every method is `unsafe` for two reasons only: the CPU must have the ISA, and a pointer must
 //! hold the bytes that the method's sentence names. All are inlined into a `#[target_feature]` entry.
 
+use super::Isa;
+
 /// Lanes of `S` and `W`.
 pub(crate) const LANES: usize = 16;
 
@@ -50,8 +52,41 @@ pub(crate) trait Vector: Copy + 'static {
     unsafe fn quantise32(p: *const f32, k: f32, q: *mut i8) -> [i16; 2];
 }
 
+/// Panels: eight rows abreast, one per 32-bit lane of 256 bits, which is quickest for many columns on every x86 machine.
+///
+/// A quad is four weights of each of eight rows, one row per lane.
+pub(crate) trait Panels: Vector {
+    /// 8 i32.
+    type I: Copy;
+    /// 8 f32.
+    type F: Copy;
+
+    /// Eight zeros.
+    unsafe fn zero8() -> Self::F;
+    /// 8 f32 from memory.
+    unsafe fn load8(p: *const f32) -> Self::F;
+    /// Stores 8 f32.
+    unsafe fn store8(f: Self::F, p: *mut f32);
+    /// acc + i * (s * d), 8 s from memory.
+    unsafe fn fold8(acc: Self::F, i: Self::I, s: *const f32, d: f32) -> Self::F;
+    /// acc - a * b, 8 a from memory.
+    unsafe fn nfma8(acc: Self::F, a: *const f32, b: f32) -> Self::F;
+    /// Turns 8 rows of 8 words of 32 bits, `row_bytes` apart, into columns at `to`; every word xor `flip`.
+    unsafe fn turn8(rows: *const u8, row_bytes: usize, to: *mut u8, flip: u32);
+    /// Dot products of QUADS quads of R panels, `panel_bytes` apart, with four activations each of N columns.
+    ///
+    /// Weights are signed if SIGNED (never where `Quants::FLIPS`). FIT products of pairs may be added in 16 bits.
+    unsafe fn quads<const R: usize, const N: usize, const QUADS: usize, const FIT: usize, const SIGNED: bool>(
+        w: *const u8,
+        panel_bytes: usize,
+        x: [*const i8; N],
+    ) -> [[Self::I; N]; R];
+}
+
 /// What block formats need besides, where weights are multiplied as bytes: every instruction set but the scalar one.
-pub(crate) trait Quants: Vector {
+pub(crate) trait Quants: Panels {
+    /// Its name.
+    const ISA: Isa;
     /// The dot product wants unsigned weights: signed ones get +128, taken back through the offset.
     const FLIPS: bool;
     /// Codecs with integer scales accumulate in integers (faster here) instead of scaling each dot product in f32.
@@ -68,6 +103,8 @@ pub(crate) trait Quants: Vector {
 
     /// 64 consecutive bytes.
     unsafe fn load64(p: *const u8) -> Self::Q;
+    /// Stores 64 bytes.
+    unsafe fn store64(q: Self::Q, p: *mut u8);
     /// Eight words of eight bytes.
     unsafe fn words(w: [u64; 8]) -> Self::Q;
     /// Sixteen words of four bytes.

@@ -4,7 +4,9 @@
     reason = "the contract of every method is the trait's: the CPU has the ISA, pointers hold what it names"
 )]
 
+use super::Isa;
 use super::vector::{Quants, Vector};
+use super::x86_panel;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::mem::transmute;
@@ -16,6 +18,8 @@ pub(crate) type AvxVnni = Ymm<Vnni>;
 
 /// What AVX2 and AVX-VNNI do differently.
 pub(crate) trait Dot: Copy + 'static {
+    /// Which of the two.
+    const ISA: Isa;
     /// Signed weights are flipped to unsigned.
     const FLIPS: bool;
     /// Eight sums of four products, weights unsigned.
@@ -24,11 +28,18 @@ pub(crate) trait Dot: Copy + 'static {
     unsafe fn dot_i8(w: __m256i, a: __m256i) -> __m256i;
     /// acc + eight sums of two 16-bit products.
     unsafe fn madd(acc: __m256i, t: __m256i, k: __m256i) -> __m256i;
+    /// As `Panels::quads`.
+    unsafe fn quads<const R: usize, const N: usize, const QUADS: usize, const FIT: usize, const SIGNED: bool>(
+        w: *const u8,
+        panel_bytes: usize,
+        x: [*const i8; N],
+    ) -> [[__m256i; N]; R];
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct Madd;
 impl Dot for Madd {
+    const ISA: Isa = Isa::Avx2;
     const FLIPS: bool = false;
     #[inline(always)]
     unsafe fn dot(u: __m256i, a: __m256i) -> __m256i {
@@ -42,11 +53,20 @@ impl Dot for Madd {
     unsafe fn madd(acc: __m256i, t: __m256i, k: __m256i) -> __m256i {
         _mm256_add_epi32(acc, _mm256_madd_epi16(t, k))
     }
+    #[inline(always)]
+    unsafe fn quads<const R: usize, const N: usize, const QUADS: usize, const FIT: usize, const SIGNED: bool>(
+        w: *const u8,
+        panel_bytes: usize,
+        x: [*const i8; N],
+    ) -> [[__m256i; N]; R] {
+        x86_panel::maddubs::<R, N, QUADS, FIT, SIGNED>(w, panel_bytes, x)
+    }
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct Vnni;
 impl Dot for Vnni {
+    const ISA: Isa = Isa::AvxVnni;
     const FLIPS: bool = true;
     #[inline(always)]
     unsafe fn dot(u: __m256i, a: __m256i) -> __m256i {
@@ -60,6 +80,14 @@ impl Dot for Vnni {
     #[inline(always)]
     unsafe fn madd(acc: __m256i, t: __m256i, k: __m256i) -> __m256i {
         _mm256_dpwssd_avx_epi32(acc, t, k)
+    }
+    #[inline(always)]
+    unsafe fn quads<const R: usize, const N: usize, const QUADS: usize, const FIT: usize, const SIGNED: bool>(
+        w: *const u8,
+        panel_bytes: usize,
+        x: [*const i8; N],
+    ) -> [[__m256i; N]; R] {
+        x86_panel::dpbusd!(w, panel_bytes, x, R, N, QUADS, _mm256_dpbusd_avx_epi32)
     }
 }
 
@@ -153,6 +181,7 @@ impl<D: Dot> Vector for Ymm<D> {
 }
 
 impl<D: Dot> Quants for Ymm<D> {
+    const ISA: Isa = D::ISA;
     const FLIPS: bool = D::FLIPS;
     const INT_FORM: bool = true;
     type Q = [__m256i; 2];
@@ -163,6 +192,11 @@ impl<D: Dot> Quants for Ymm<D> {
     #[inline(always)]
     unsafe fn load64(p: *const u8) -> Self::Q {
         Self::pair32(p, p.add(32))
+    }
+    #[inline(always)]
+    unsafe fn store64(q: Self::Q, p: *mut u8) {
+        _mm256_storeu_si256(p.cast(), q[0]);
+        _mm256_storeu_si256(p.add(32).cast(), q[1]);
     }
     #[inline(always)]
     unsafe fn words(w: [u64; 8]) -> Self::Q {

@@ -4,6 +4,7 @@
     reason = "the contract of every method is the trait's: the CPU has the ISA, pointers hold what it names"
 )]
 
+use super::Isa;
 use super::vector::{Quants, Vector};
 use super::x86_256::{max_abs32, quantise32, sum256, ue4m3_halves};
 use std::arch::x86_64::*;
@@ -90,6 +91,7 @@ impl Vector for Avx512Vnni {
 }
 
 impl Quants for Avx512Vnni {
+    const ISA: Isa = Isa::Avx512Vnni;
     const FLIPS: bool = true;
     const INT_FORM: bool = false;
     type Q = __m512i;
@@ -100,6 +102,10 @@ impl Quants for Avx512Vnni {
     #[inline(always)]
     unsafe fn load64(p: *const u8) -> Self::Q {
         _mm512_loadu_si512(p.cast())
+    }
+    #[inline(always)]
+    unsafe fn store64(q: Self::Q, p: *mut u8) {
+        _mm512_storeu_si512(p.cast(), q);
     }
     #[inline(always)]
     unsafe fn words(w: [u64; 8]) -> Self::Q {
