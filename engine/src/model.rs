@@ -97,7 +97,7 @@ impl Model {
             Err(TokenizerError::Absent) => None,
             Err(error) => return Err(error.into()),
         };
-        let sizes = architecture.sizes();
+        let sizes = arch::sizes(architecture.as_ref(), facts);
         let shapes: Vec<_> = (0..n_layers).map(|layer| architecture.cache_shape(layer)).collect();
         shapes.iter().try_for_each(|shape| shape.check(options.kv_types))?;
         let kv_bytes = shapes.iter().map(|shape| shape.n_bytes(&options.cache())).collect();

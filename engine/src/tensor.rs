@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::arch::blocks::Rope;
-use crate::cpu::{self, Activations, Matrix};
+use crate::cpu::{self, Activations, Matrix, Rounding};
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, Piece, TensorFacts, TensorType};
 use crate::place::Device;
@@ -282,11 +282,11 @@ enum InputElems {
 
 impl Input {
     /// Allocates room for `max_rows` rows of `max_width`.
-    pub(crate) fn new(device: Device, max_rows: usize, max_width: usize) -> Result<Self, EngineError> {
+    pub(crate) fn new(device: Device, max_rows: usize, max_width: usize, how: Rounding) -> Result<Self, EngineError> {
         match device {
             Device::Cpu => {
-                let activations = Activations::try_new(max_width, max_rows)
-                    .ok_or_else(|| refused(Activations::n_bytes(max_width, max_rows)))?;
+                let activations = Activations::try_new(max_width, max_rows, how)
+                    .ok_or_else(|| refused(Activations::n_bytes(max_width, max_rows, how)))?;
                 Ok(Self { data: InputElems::Cpu(activations) })
             }
             Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),

@@ -3,7 +3,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tandem_engine::cpu::{
     Activations, AttentionArgs, AttentionOptions, AttentionScratch, Cpu, Gate, Isa, KvSlice, Matrix, Rope, RopeKind,
-    RopeOptions, RopeScaling, add, attention, gate, matmul, matmul_list, rms_norm, softmax,
+    RopeOptions, RopeScaling, Rounding, add, attention, gate, matmul, matmul_list, rms_norm, softmax,
 };
 use tandem_engine::gguf::TensorType;
 
@@ -38,7 +38,7 @@ fn operations_allocate_nothing() {
     let mut z = y.clone();
     let norm = vec![1.0; n_cols];
     let cache = vec![half::f16::ONE; 2000 * 3 * head_dim];
-    let mut activations = Activations::new(n_cols, n_tokens);
+    let mut activations = Activations::new(n_cols, n_tokens, Rounding::Once);
     let mut scratch = AttentionScratch::new(9, head_dim);
     let mut rope = Rope::new(
         &RopeOptions {

@@ -24,6 +24,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::cpu::Rounding;
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, ModelFacts};
 use crate::kv::{CacheOptions, CacheShape};
@@ -152,7 +153,20 @@ pub fn survey(facts: &ModelFacts) -> Result<Survey, EngineError> {
     let context_length = facts.context_length()? as usize;
     let architecture = load(&Loader::new(Arc::new(model), placement.clone(), context_length))?;
     let caches = (0..placement.layers.len()).map(|layer| architecture.cache_shape(layer)).collect();
-    Ok(Survey { caches, sizes: architecture.sizes() })
+    Ok(Survey { caches, sizes: sizes(architecture.as_ref(), facts) })
+}
+
+/// Models with fewer weights have their activations rounded twice.
+///
+/// Rounding once moves the logits of SmolLM2 (0.13 G weights) and Gemma 3 270M by a mean KL divergence of 3e-3 from those of
+/// exact activations, as other engines do; twice by under 1e-6. Such models are quick enough to pay for it, and the
+/// smaller a model the more it has to lose.
+const ROUNDED_TWICE_BELOW: u64 = 1 << 30;
+
+/// What the buffers of a step need.
+pub(crate) fn sizes(architecture: &dyn Architecture, facts: &ModelFacts) -> Sizes {
+    let rounding = if facts.n_params() < ROUNDED_TWICE_BELOW { Rounding::Twice } else { Rounding::Once };
+    Sizes { rounding, ..architecture.sizes() }
 }
 
 /// Builds the family that a file names.

@@ -30,6 +30,16 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    /// Leaves of activations what this span does not say of them.
+    #[inline(always)]
+    fn take_from(&self, x: &mut [f32; SPAN]) {
+        for g in 0..16 {
+            for i in 16 * g..16 * g + 16 {
+                x[i] -= self.d[g] * f32::from(self.q[i]);
+            }
+        }
+    }
+
     const ZERO: Span = Span { q: [0; SPAN], d: [0.0; 16], s: [0.0; 16], k: [1; 16], sum: [0; 16], d0: 0.0 };
 }
 
@@ -39,13 +49,35 @@ const K_MAX: i32 = 31;
 /// Tokens per task when activations are set; one token of 1024 columns takes about 0.2 us.
 const GRAIN_COLS: usize = 16 * 1024;
 
+/// How finely quantised kernels see activations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rounding {
+    /// Rounded to 8 bits: one span per 256. An error of 0.5 % of a typical value.
+    #[default]
+    Once,
+    /// What rounding leaves is rounded to 8 bits in its turn and multiplied as a second column: exact to 16 bits, for
+    /// up to twice the work.
+    Twice,
+}
+
+impl Rounding {
+    /// Columns that kernels see per token.
+    pub(super) const fn n_parts(self) -> usize {
+        match self {
+            Rounding::Once => 1,
+            Rounding::Twice => 2,
+        }
+    }
+}
+
 /// The activations of a product, in reusable buffers.
 pub struct Activations {
+    rounding: Rounding,
     max_cols: usize,
     max_tokens: usize,
     n_cols: usize,
     n_tokens: usize,
-    /// [ceil(n_cols / 256), n_tokens]: the same span of neighbouring tokens lies together, as kernels walk it
+    /// [ceil(n_cols / 256), n_tokens, parts]: the same span of neighbouring tokens lies together, as kernels walk it
     spans: Vec<Span>,
     /// [n_tokens, n_cols rounded up to LANES], padded with zeros
     floats: Vec<f32>,
@@ -53,24 +85,24 @@ pub struct Activations {
 
 impl Activations {
     /// Buffers for at most so many columns and tokens; panics without memory for them.
-    pub fn new(max_cols: usize, max_tokens: usize) -> Activations {
-        Activations::try_new(max_cols, max_tokens).expect("memory for activations")
+    pub fn new(max_cols: usize, max_tokens: usize, rounding: Rounding) -> Activations {
+        Activations::try_new(max_cols, max_tokens, rounding).expect("memory for activations")
     }
 
     /// The same; `None` without memory for them.
-    pub fn try_new(max_cols: usize, max_tokens: usize) -> Option<Activations> {
-        let n_spans = max_cols.div_ceil(SPAN) * max_tokens;
+    pub fn try_new(max_cols: usize, max_tokens: usize, rounding: Rounding) -> Option<Activations> {
+        let n_spans = max_cols.div_ceil(SPAN) * max_tokens * rounding.n_parts();
         let mut spans = Vec::new();
         spans.try_reserve_exact(n_spans).ok()?;
         spans.resize(n_spans, Span::ZERO);
         let floats = try_zeroed_vec(max_cols.next_multiple_of(LANES) * max_tokens).ok()?;
-        Some(Activations { max_cols, max_tokens, n_cols: 0, n_tokens: 0, spans, floats })
+        Some(Activations { rounding, max_cols, max_tokens, n_cols: 0, n_tokens: 0, spans, floats })
     }
 
     /// Bytes of such buffers.
-    pub fn n_bytes(max_cols: usize, max_tokens: usize) -> u64 {
-        let per_token =
-            max_cols.div_ceil(SPAN) * size_of::<Span>() + max_cols.next_multiple_of(LANES) * size_of::<f32>();
+    pub fn n_bytes(max_cols: usize, max_tokens: usize, rounding: Rounding) -> u64 {
+        let per_token = max_cols.div_ceil(SPAN) * rounding.n_parts() * size_of::<Span>()
+            + max_cols.next_multiple_of(LANES) * size_of::<f32>();
         (per_token as u64).saturating_mul(max_tokens as u64)
     }
 
@@ -84,8 +116,8 @@ impl Activations {
         let n_tokens = x.len() / n_cols;
         assert!(n_cols <= self.max_cols && n_tokens <= self.max_tokens, "{n_tokens} x {n_cols} activations");
         (self.n_cols, self.n_tokens) = (n_cols, n_tokens);
-        let (n_spans, n_floats) = (self.n_spans(), self.n_floats());
-        let spans = SharedSlice::new(&mut self.spans[..n_tokens * n_spans]);
+        let (n_parts, n_spans, n_floats) = (self.n_parts(), self.n_spans(), self.n_floats());
+        let spans = SharedSlice::new(&mut self.spans[..n_tokens * n_parts * n_spans]);
         let floats = SharedSlice::new(&mut self.floats[..n_tokens * n_floats]);
         cpu.pool.split(n_tokens, GRAIN_COLS.div_ceil(n_cols), &|tokens| {
             for t in tokens {
@@ -95,7 +127,7 @@ impl Activations {
                 floats[..n_cols].copy_from_slice(x);
                 floats[n_cols..].fill(0.0);
                 // SAFETY: each token belongs to one task; the ISA of a `Cpu` is present.
-                unsafe { quantise(cpu.isa(), x, spans.ptr(t), n_tokens) };
+                unsafe { quantise(cpu.isa(), x, spans.ptr(t * n_parts), n_tokens * n_parts, n_parts) };
             }
         });
     }
@@ -106,13 +138,15 @@ impl Activations {
     /// Errors   none; panics if a token is not there or the buffers are too small
     /// Cost     O(n_tokens * n_cols), no allocation
     pub fn gather(&mut self, from: &Activations, tokens: &[u32]) {
+        assert_eq!(self.rounding, from.rounding, "activations rounded in two ways");
         assert!(from.n_cols <= self.max_cols && tokens.len() <= self.max_tokens, "{} x {}", tokens.len(), from.n_cols);
         (self.n_cols, self.n_tokens) = (from.n_cols, tokens.len());
-        let (n_spans, n_floats) = (self.n_spans(), self.n_floats());
+        let (n_parts, n_spans, n_floats) = (self.n_parts(), self.n_spans(), self.n_floats());
         for (to, &token) in tokens.iter().enumerate() {
             let token = token as usize;
             for b in 0..n_spans {
-                self.spans[b * tokens.len() + to].clone_from(&from.spans[b * from.n_tokens + token]);
+                let (to, from_token) = (b * tokens.len() + to, b * from.n_tokens + token);
+                self.spans[to * n_parts..][..n_parts].clone_from_slice(&from.spans[from_token * n_parts..][..n_parts]);
             }
             self.floats[to * n_floats..][..n_floats].copy_from_slice(&from.floats()[token * n_floats..][..n_floats]);
         }
@@ -128,7 +162,12 @@ impl Activations {
         self.n_tokens
     }
 
-    /// Spans per token.
+    /// Columns that kernels see per token.
+    pub(super) fn n_parts(&self) -> usize {
+        self.rounding.n_parts()
+    }
+
+    /// Spans per column.
     pub(super) fn n_spans(&self) -> usize {
         self.n_cols.div_ceil(SPAN)
     }
@@ -138,15 +177,15 @@ impl Activations {
         self.n_cols.next_multiple_of(LANES)
     }
 
-    /// [n_spans, n_tokens]
+    /// [n_spans, n_tokens, n_parts]
     pub(super) fn spans(&self) -> &[Span] {
-        &self.spans[..self.n_tokens * self.n_spans()]
+        &self.spans[..self.n_tokens * self.n_parts() * self.n_spans()]
     }
 
-    /// 256 activations of a token.
+    /// 256 activations of a token, rounded, and what that left.
     #[cfg(test)]
-    pub(super) fn span(&self, token: usize, b: usize) -> &Span {
-        &self.spans()[b * self.n_tokens + token]
+    pub(super) fn parts(&self, token: usize, b: usize) -> &[Span] {
+        &self.spans()[(b * self.n_tokens + token) * self.n_parts()..][..self.n_parts()]
     }
 
     pub(super) fn floats(&self) -> &[f32] {
@@ -155,21 +194,23 @@ impl Activations {
 }
 
 per_isa! {
-    /// Quantises one token into spans that lie `stride` apart; the last one is padded with zeros.
-    unsafe fn quantise<V>(x: &[f32], spans: *mut Span, stride: usize) {
+    /// Quantises one token into spans that lie `stride` apart, each followed by what rounding left; the last one is padded
+    /// with zeros.
+    unsafe fn quantise<V>(x: &[f32], spans: *mut Span, stride: usize, n_parts: usize) {
         let mut i = 0;
         while i * SPAN < x.len() {
             let rest = &x[i * SPAN..];
-            // SAFETY: the caller has room for ceil(n / 256) spans and nobody else uses them.
-            let span = unsafe { &mut *spans.add(i * stride) };
-            if rest.len() >= SPAN {
-                // SAFETY: 256 activations are left; the ISA is the caller's.
-                unsafe { quantise_span::<V>(rest.as_ptr(), span) };
-            } else {
-                let mut padded = [0.0; SPAN];
-                padded[..rest.len()].copy_from_slice(rest);
+            // SAFETY: the caller has room for ceil(n / 256) spans of `n_parts` and nobody else uses them.
+            let parts = unsafe { std::slice::from_raw_parts_mut(spans.add(i * stride), n_parts) };
+            let mut left = [0.0; SPAN];
+            let n = rest.len().min(SPAN);
+            left[..n].copy_from_slice(&rest[..n]);
+            // SAFETY: 256 activations each; the ISA is the caller's.
+            unsafe { quantise_span::<V>(left.as_ptr(), &mut parts[0]) };
+            if n_parts == 2 {
+                parts[0].take_from(&mut left);
                 // SAFETY: as above.
-                unsafe { quantise_span::<V>(padded.as_ptr(), span) };
+                unsafe { quantise_span::<V>(left.as_ptr(), &mut parts[1]) };
             }
             i += 1;
         }
@@ -222,7 +263,7 @@ mod tests {
 
     fn set(isa: Isa, x: &[f32], n_cols: usize) -> Activations {
         let cpu = Cpu::new(isa, 2).unwrap();
-        let mut a = Activations::new(n_cols, x.len() / n_cols);
+        let mut a = Activations::new(n_cols, x.len() / n_cols, Rounding::Once);
         a.set(&cpu, x, n_cols);
         a
     }
@@ -238,20 +279,37 @@ mod tests {
             let a = set(Isa::best(), &x, n_cols);
             for (t, x) in x.chunks_exact(n_cols).enumerate() {
                 for i in 0..a.n_spans() * SPAN {
-                    let (s, i) = (a.span(t, i / SPAN), i);
+                    let (s, i) = (&a.parts(t, i / SPAN)[0], i);
                     let (v, g) = (x.get(i).copied().unwrap_or(0.0), i % SPAN / 16);
                     let got = f32::from(s.q[i % SPAN]) * s.d[g];
                     assert!((got - v).abs() <= s.d[g] * 0.5001, "{i}: {got} {v}");
                     assert!(s.q[i % SPAN] != i8::MIN && (1..=31).contains(&s.k[g]));
                 }
                 for b in 0..a.n_spans() {
-                    let s = a.span(t, b);
+                    let s = &a.parts(t, b)[0];
                     for g in 0..16 {
                         let sum: i16 = s.q[16 * g..][..16].iter().map(|&q| i16::from(q)).sum();
                         assert_eq!(s.sum[g], sum);
                         assert_eq!(s.d[g], s.d0 * f32::from(s.k[g]));
                         assert_eq!(s.s[g], s.d[g] * f32::from(sum));
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rounded_twice_is_exact_to_sixteen_bits() {
+        let (n_cols, n_tokens) = (576, 3);
+        let x = wave(n_tokens * n_cols);
+        for isa in Isa::present() {
+            let mut a = Activations::new(n_cols, n_tokens, Rounding::Twice);
+            a.set(&Cpu::new(isa, 2).unwrap(), &x, n_cols);
+            for (t, x) in x.chunks_exact(n_cols).enumerate() {
+                for (i, v) in x.iter().enumerate() {
+                    let parts = a.parts(t, i / SPAN);
+                    let got: f32 = parts.iter().map(|s| f32::from(s.q[i % SPAN]) * s.d[i % SPAN / 16]).sum();
+                    assert!((got - v).abs() <= parts[0].d[i % SPAN / 16] / 250.0, "{isa} {i}: {got} {v}");
                 }
             }
         }

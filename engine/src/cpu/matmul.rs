@@ -175,8 +175,9 @@ impl<'a> Part<'a> {
             n_rows,
             n_cols: self.w.n_cols,
             n_tokens: self.tokens.len(),
-            spans: &raw const x.spans()[self.tokens.start],
-            span_stride: x.n_tokens(),
+            spans: &raw const x.spans()[self.tokens.start * x.n_parts()],
+            span_stride: x.n_tokens() * x.n_parts(),
+            n_parts: x.n_parts(),
             floats: &x.floats()[self.tokens.start * n_floats..self.tokens.end * n_floats],
             n_floats,
             y: self.y.ptr(first),
@@ -197,8 +198,10 @@ pub(crate) struct Job<'a> {
     /// A whole number of blocks.
     pub(super) n_cols: usize,
     pub(super) n_tokens: usize,
-    /// First span of the first column; those of the other columns follow it.
+    /// First span of the first column; those of the other columns follow it, `n_parts` of each token.
     pub(super) spans: *const Span,
+    /// 1, or 2: columns whose products are added.
+    pub(super) n_parts: usize,
     /// From one span of a column to its next.
     pub(super) span_stride: usize,
     /// [n_tokens, n_floats]
@@ -237,7 +240,9 @@ impl Product {
         // SAFETY: the caller's contract.
         unsafe {
             match self.panel {
-                Some(panel) if job.n_tokens >= panel::MIN_COLUMNS && isa != Isa::Scalar => panel.product(isa, job),
+                Some(panel) if job.n_tokens * job.n_parts >= panel::MIN_COLUMNS && isa != Isa::Scalar => {
+                    panel.product(isa, job)
+                }
                 _ => (self.columns)(isa, job),
             }
         }
@@ -256,6 +261,7 @@ pub(super) fn far_rows(n_rows: usize) -> impl Iterator<Item = [usize; STREAMS]> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::Rounding;
 
     /// Group products are the matrix's own products with its own tokens, bit for bit, for more groups than one list holds.
     #[test]
@@ -272,7 +278,7 @@ mod tests {
         let reversed = |i: usize| matrix(n_matrices - 1 - i);
         let x = wave(n_tokens * n_cols, 0.11);
         let cpu = Cpu::new(Isa::best(), 2).unwrap();
-        let mut activations = Activations::new(n_cols, n_tokens);
+        let mut activations = Activations::new(n_cols, n_tokens, Rounding::Once);
         activations.set(&cpu, &x, n_cols);
         // all but every seventh matrix have 1 to 4 tokens
         let mut groups = Vec::new();
@@ -285,7 +291,7 @@ mod tests {
         groups.last_mut().unwrap().1.end = n_tokens as u32;
         let (mut y, mut z) = (vec![f32::NAN; n_tokens * n_rows], vec![f32::NAN; n_tokens * n_rows]);
         matmul_groups(&cpu, &groups, [(&matrix, &mut y), (&reversed, &mut z)], &activations);
-        let mut picked = Activations::new(n_cols, n_tokens);
+        let mut picked = Activations::new(n_cols, n_tokens, Rounding::Once);
         for (i, tokens) in groups {
             let list: Vec<u32> = tokens.clone().collect();
             picked.gather(&activations, &list);

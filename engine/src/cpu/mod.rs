@@ -23,7 +23,7 @@ mod tests;
 mod tile;
 mod topology;
 
-pub use activations::Activations;
+pub use activations::{Activations, Rounding};
 pub use altup::{MAX_STREAMS, correct_streams, keep_outstanding, match_length, predict_streams};
 pub use attention::{AttentionArgs, AttentionOptions, AttentionScratch, KvSlice, attention};
 pub use gate::{Gate, gate, relu_squared, sigmoid, sigmoid_mul};

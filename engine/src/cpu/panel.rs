@@ -118,9 +118,10 @@ per_isa! {
             off: [[[0.0; ABREAST]; GROUPS]; 2],
         };
         let mut sums = [[[0.0; ABREAST]; 2]; MAX_BLOCK];
+        let n_all = job.n_tokens * job.n_parts;
         let mut first = 0;
-        while first < job.n_tokens {
-            let n_columns = block.min(job.n_tokens - first);
+        while first < n_all {
+            let n_columns = block.min(n_all - first);
             let mut row = 0;
             while row < job.n_rows {
                 let mut p = [job.w.as_ptr(); ROWS];
@@ -142,9 +143,14 @@ per_isa! {
                     multiply::<V>(panel, &w, x, n_columns, &mut sums);
                 }
                 let n_rows = ROWS.min(job.n_rows - row);
-                for n in 0..n_columns {
-                    let y = job.y.add((first + n) * job.y_stride + row);
-                    std::ptr::copy_nonoverlapping(sums[n].as_ptr().cast::<f32>(), y, n_rows);
+                for n in 0..n_columns / job.n_parts {
+                    let mut sum = sums[job.n_parts * n];
+                    if job.n_parts == 2 {
+                        let second = sums[2 * n + 1].as_flattened();
+                        sum.as_flattened_mut().iter_mut().zip(second).for_each(|(sum, v)| *sum += v);
+                    }
+                    let y = job.y.add((first / job.n_parts + n) * job.y_stride + row);
+                    std::ptr::copy_nonoverlapping(sum.as_ptr().cast::<f32>(), y, n_rows);
                 }
                 row += ROWS;
             }

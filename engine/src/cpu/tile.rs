@@ -20,7 +20,11 @@ per_isa! {
     ///
     /// Lengths were checked by `Job::new`: weights hold n_rows whole rows of n_cols weights, every column ceil(n_cols / 256) spans.
     pub(crate) unsafe fn product<V: Quants, C: Codec>(job: &Job<'_>) {
-        if job.n_tokens == 1 { one_column::<C, V>(job) } else { few_columns::<C, V>(job) }
+        match (job.n_tokens, job.n_parts) {
+            (1, 1) => far_columns::<C, V, 1>(job),
+            (1, _) => far_columns::<C, V, 2>(job),
+            _ => few_columns::<C, V>(job),
+        }
     } scalar {
         decoded(job, C::decode, C::BLOCK, C::BYTES)
     }
@@ -41,7 +45,9 @@ unsafe fn decoded(job: &Job<'_>, decode: fn(&[u8], &mut [f32]), block_elems: usi
                 n += block_elems;
             }
             for t in 0..job.n_tokens {
-                *job.y.add(t * job.y_stride + r) += dot(&w[..n], &*job.spans.add(b * job.span_stride + t));
+                *job.y.add(t * job.y_stride + r) += (0..job.n_parts)
+                    .map(|part| dot(&w[..n], &*job.spans.add(b * job.span_stride + t * job.n_parts + part)))
+                    .sum::<f32>();
             }
         }
     }
@@ -58,19 +64,22 @@ fn dot(w: &[f32], x: &Span) -> f32 {
     lanes.iter().sum()
 }
 
-/// One column: four rows at once, a quarter of the job apart, so that memory sees four streams.
+/// One token, in PARTS columns: four rows at once, a quarter of the job apart, so that memory sees four streams.
 #[inline(always)]
-unsafe fn one_column<C: Codec, V: Quants>(job: &Job<'_>) {
+unsafe fn far_columns<C: Codec, V: Quants, const PARTS: usize>(job: &Job<'_>) {
     let row = Row::of(job);
-    let x = [job.spans];
+    let mut x = [job.spans; PARTS];
+    for n in 0..PARTS {
+        x[n] = x[n].add(n);
+    }
     for rows in far_rows(job.n_rows) {
         let mut w = [job.w.as_ptr(); STREAMS];
         for r in 0..STREAMS {
             w[r] = w[r].add(rows[r] * job.row_bytes);
         }
-        let t = tile::<C, V, STREAMS, 1>(w, x, row, PREFETCH);
+        let t = tile::<C, V, STREAMS, PARTS>(w, x, row, PREFETCH);
         for r in 0..STREAMS {
-            *job.y.add(rows[r]) = t[r][0];
+            *job.y.add(rows[r]) = if PARTS == 1 { t[r][0] } else { t[r][0] + t[r][PARTS - 1] };
         }
     }
 }
@@ -82,15 +91,17 @@ unsafe fn few_columns<C: Codec, V: Quants>(job: &Job<'_>) {
     for r in 0..job.n_rows {
         let w = job.w.as_ptr().add(r * job.row_bytes);
         let mut t = 0;
-        while t < job.n_tokens {
+        let n_columns = job.n_tokens * job.n_parts;
+        while t < n_columns {
             let mut x = [job.spans; COLUMNS];
             for n in 0..COLUMNS {
-                x[n] = x[n].add((t + n).min(job.n_tokens - 1));
+                x[n] = x[n].add((t + n).min(n_columns - 1));
             }
             // the next row comes into the cache while the first columns meet this one
             let y = tile::<C, V, 1, COLUMNS>([w], x, row, if t == 0 { job.row_bytes } else { 0 });
-            for n in 0..COLUMNS.min(job.n_tokens - t) {
-                *job.y.add((t + n) * job.y_stride + r) = y[0][n];
+            for n in 0..COLUMNS.min(n_columns - t) / job.n_parts {
+                let v = if job.n_parts == 1 { y[0][n] } else { y[0][2 * n] + y[0][2 * n + 1] };
+                *job.y.add((t / job.n_parts + n) * job.y_stride + r) = v;
             }
             t += COLUMNS;
         }

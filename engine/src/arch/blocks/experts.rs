@@ -279,6 +279,11 @@ impl Shared {
 }
 
 impl ExpertSizes {
+    /// Elements that products take of one token, as it goes to all of its experts.
+    pub(crate) fn inputs(&self) -> usize {
+        self.n_used * self.n_embd.max(self.n_ff)
+    }
+
     /// Elements of the buffers of one token.
     pub(crate) fn per_token(&self) -> usize {
         let slot = 2 * self.n_ff + 2 * self.n_embd.max(self.n_ff) + self.n_embd;
@@ -287,13 +292,14 @@ impl ExpertSizes {
 }
 
 impl ExpertBuffers {
-    pub(crate) fn new(device: Device, sizes: &ExpertSizes, n_batch: usize) -> Result<Self, EngineError> {
+    pub(crate) fn new(device: Device, sizes: &Sizes, n_batch: usize) -> Result<Self, EngineError> {
+        let (rounding, sizes) = (sizes.rounding, &sizes.experts);
         let n_slots = n_batch * sizes.n_used;
         let n_tokens = if sizes.n_used == 0 { 0 } else { n_batch };
         Ok(Self {
             logits: Rows::new(device, n_tokens, sizes.n_experts)?,
             routes: Routes::new(n_tokens, sizes.n_experts, sizes.n_used)?,
-            input: Input::new(device, n_slots, sizes.n_embd.max(sizes.n_ff))?,
+            input: Input::new(device, n_slots, sizes.n_embd.max(sizes.n_ff), rounding)?,
             gate: Rows::new(device, n_slots, sizes.n_ff)?,
             up: Rows::new(device, n_slots, sizes.n_ff)?,
             slots: Rows::new(device, n_slots, sizes.n_embd)?,

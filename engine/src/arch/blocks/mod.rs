@@ -16,6 +16,7 @@ mod rope;
 mod short_conv;
 mod stack;
 
+use crate::cpu::Rounding;
 use crate::error::EngineError;
 use crate::kv::Cache;
 use crate::moe::Group;
@@ -83,6 +84,8 @@ pub(crate) struct Sizes {
     pub(crate) experts: ExpertSizes,
     /// Recurrent mixers.
     pub(crate) recurrent: RecurrentSizes,
+    /// How finely products see activations.
+    pub(crate) rounding: Rounding,
 }
 
 /// Activations of a step, allocated once for the largest step.
@@ -142,9 +145,19 @@ impl Sizes {
         let grouped = 2 * self.n_groups * self.group_width;
         let per_token = 4 * self.n_embd + 2 * self.q + 2 * self.kv + 3 * self.n_ff + 3 * self.q_gate;
         let blocks = self.layer_inputs + self.experts.per_token() + self.recurrent.per_token();
-        let per_token = per_token + grouped + self.n_streams * self.n_embd + blocks;
+        let per_token = per_token + grouped + self.n_streams * self.n_embd + blocks + self.second_parts();
         let elems = (per_token as u64).saturating_mul(n_batch as u64);
         elems.saturating_add((self.n_vocab * MAX_LOGIT_ROWS) as u64).saturating_mul(4)
+    }
+
+    /// What inputs take besides where they are rounded twice, as elements of one token: two bytes each.
+    fn second_parts(&self) -> usize {
+        match self.rounding {
+            Rounding::Once => 0,
+            Rounding::Twice => {
+                (self.widest_input() + self.n_groups * self.group_width + self.experts.inputs()).div_ceil(2)
+            }
+        }
     }
 
     fn widest_input(&self) -> usize {
@@ -159,7 +172,7 @@ impl Buffers {
         Ok(Self {
             x: rows(sizes.n_embd)?,
             h: rows(sizes.n_embd)?,
-            input: Input::new(device, n_batch, sizes.widest_input())?,
+            input: Input::new(device, n_batch, sizes.widest_input(), sizes.rounding)?,
             out: rows(sizes.n_embd)?,
             angles: ropes.iter().map(|rope| Angles::new(device, rope, n_batch)).collect::<Result<_, _>>()?,
             attend: AttendScratch::new(device, sizes.n_heads, sizes.head_dim)?,
@@ -170,13 +183,13 @@ impl Buffers {
             q_gate: rows(sizes.q_gate)?,
             heads: rows(sizes.q)?,
             groups: room("groups of a step", sizes.n_groups)?,
-            group_input: Input::new(device, n_batch * sizes.n_groups, sizes.group_width)?,
+            group_input: Input::new(device, n_batch * sizes.n_groups, sizes.group_width, sizes.rounding)?,
             gate: rows(sizes.n_ff)?,
             up: rows(sizes.n_ff)?,
             streams: rows(sizes.n_streams.saturating_sub(1) * sizes.n_embd)?,
             held: rows(if sizes.n_streams > 1 { sizes.n_embd } else { 0 })?,
             layer_inputs: rows(sizes.layer_inputs)?,
-            experts: ExpertBuffers::new(device, &sizes.experts, n_batch)?,
+            experts: ExpertBuffers::new(device, sizes, n_batch)?,
             recurrent: RecurrentBuffers::new(device, &sizes.recurrent, n_batch)?,
             logits: Rows::new(device, MAX_LOGIT_ROWS, sizes.n_vocab)?,
         })
