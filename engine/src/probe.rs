@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cpu::{Activations, Cpu, Matrix, matmul};
+use crate::cpu::{Activations, Cpu, Matrix, Rounding, matmul};
 use crate::error::EngineError;
 use crate::gguf::TensorType;
 use crate::tensor::zeroed;
@@ -96,7 +96,7 @@ impl<'a> ProductProbe<'a> {
     ) -> Result<Self, EngineError> {
         let row_bytes = tensor_type.row_bytes(n_cols as u64).expect("a whole number of blocks") as usize;
         let n_rows = n_bytes.min(memory.n_bytes()) / row_bytes;
-        let mut x = Activations::new(n_cols, n_tokens);
+        let mut x = Activations::new(n_cols, n_tokens, Rounding::Once);
         let tokens: Vec<f32> = (0..n_cols * n_tokens).map(|i| (i as f32 * 0.37).sin()).collect();
         x.set(cpu, &tokens, n_cols);
         Ok(Self {

@@ -8,6 +8,7 @@ One batch, f32 cache, no flash attention, llama.cpp's plain kernels (`use_extra_
 
     tokens   of the text, with the begin token where the vocabulary asks for it
     nll      mean of -log p(next token); the perplexity is its exponential
+    exact    the same from the same weights decoded to f32
     kl       mean Kullback-Leibler divergence from the same weights decoded to f32, over the first `N_EXACT` tokens
 """
 import ctypes
@@ -86,17 +87,18 @@ def golden(path):
     tokens = tokenize(model, text)
     rows = log_probabilities(model, tokens)
     nll = -rows[np.arange(len(tokens) - 1), tokens[1:]].mean()
-    rows = rows[:N_EXACT]
     lc.llama_model_free(model)
     with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
         decoded(path, file.name)
         model = load(file.name)
-        exact = log_probabilities(model, tokens[:N_EXACT])
+        exact = log_probabilities(model, tokens)
         lc.llama_model_free(model)
+    exact_nll = -exact[np.arange(len(tokens) - 1), tokens[1:]].mean()
+    rows, exact = rows[:N_EXACT], exact[:N_EXACT]
     kl = (np.exp(exact) * (exact - rows)).sum(1).mean()
     name = os.path.basename(path)
-    print(f"{name}: {len(tokens)} tokens, perplexity {np.exp(nll):.4f}, KL from exact {kl:.3e}", file=sys.stderr)
-    return {"file": name, "tokens": tokens, "nll": float(nll), "kl": float(kl)}
+    print(f"{name}: {len(tokens)} tokens, perplexity {np.exp(nll):.4f}, exact {np.exp(exact_nll):.4f}, KL from exact {kl:.3e}", file=sys.stderr)
+    return {"file": name, "tokens": tokens, "nll": float(nll), "exact": float(exact_nll), "kl": float(kl)}
 
 
 def main():

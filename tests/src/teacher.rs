@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tandem_engine::Flow;
 use tandem_engine::cpu::Isa;
-use tandem_engine::gguf::{MappedModel, ModelFacts, Writer};
+use tandem_engine::gguf::{MappedModel, ModelFacts, TensorFacts, TensorType, Writer};
 use tandem_engine::kv::{KvType, KvTypes};
 use tandem_engine::model::{LoadOptions, Model};
 use tandem_engine::quant;
@@ -41,6 +41,19 @@ pub fn rows(path: &Path, tokens: &[u32], isa: Isa, chunks: &[usize]) -> Vec<Vec<
 
 /// Writes the same model with every weight as f32.
 pub fn write_decoded(from: &Path, to: &Path) {
+    rewrite(from, to, |_| TensorType::F32);
+}
+
+/// Writes the same model with its matrices in another format, as far as their rows are whole blocks of it.
+pub fn write_quantised(from: &Path, to: &Path, tensor_type: TensorType) {
+    rewrite(from, to, |tensor| match tensor.shape[..] {
+        [_, n_cols] if tensor_type.row_bytes(n_cols).is_some() => tensor_type,
+        [_, _] => TensorType::Q8_0,
+        _ => TensorType::F32,
+    });
+}
+
+fn rewrite(from: &Path, to: &Path, type_of: impl Fn(&TensorFacts) -> TensorType) {
     let model = MappedModel::open(from).expect("the model is whole");
     let mut writer = Writer::default();
     for (key, value) in model.facts.metadata.iter() {
@@ -49,7 +62,11 @@ pub fn write_decoded(from: &Path, to: &Path) {
     for tensor in &model.facts.tensors {
         let mut elems = vec![0.0; tensor.n_elems() as usize];
         quant::decode_row(tensor.tensor_type, model.tensor_bytes(tensor), &mut elems).expect("the type is known");
-        writer = writer.tensor_f32(&tensor.name, &tensor.shape, &elems);
+        let tensor_type = type_of(tensor);
+        let n_bytes = tensor_type.row_bytes(elems.len() as u64).expect("a row is whole blocks");
+        let mut bytes = vec![0; n_bytes as usize];
+        quant::encode_row(tensor_type, &elems, &mut bytes).expect("the type has an encoder");
+        writer = writer.tensor(&tensor.name, &tensor.shape, tensor_type, bytes);
     }
     writer.write(to).expect("there is space for the model");
 }

@@ -53,10 +53,10 @@ fn smollm2_with_decoded_weights_agrees_with_llama_cpp() {
     }
 }
 
-/// Activations of 8 bits make this small model wander: llama.cpp is 0.057 away from its own exact result, and 0.058 from
-/// itself when it takes one token at a time. So what is held is the distance from the exact result, against llama.cpp's.
+/// Activations of 8 bits make this small model wander: llama.cpp on the file itself is 0.057 away from its own result with
+/// exact weights, and 0.058 from itself when it takes one token at a time. So the exact result is what ours is held to.
 #[test]
-fn smollm2_is_as_near_to_exact_as_llama_cpp_on_every_instruction_set() {
+fn smollm2_agrees_with_llama_cpps_exact_result_on_every_instruction_set() {
     let golden = golden();
     let own = mean_difference(&golden.plain.logprob, &golden.exact.logprob);
     println!("llama.cpp: {own:.5} from exact");
@@ -75,8 +75,8 @@ fn smollm2_is_as_near_to_exact_as_llama_cpp_on_every_instruction_set() {
                 100.0 * agreement,
                 mean_difference(&logprobs, &golden.plain.logprob)
             );
-            assert!(difference <= 1.5 * own, "{isa}, chunks {chunks:?}: {difference} from exact, llama.cpp {own}");
-            assert!(agreement >= 0.97, "{isa}, chunks {chunks:?}: top-1 agreement {agreement}");
+            assert!(difference <= 0.01, "{isa}, chunks {chunks:?}: {difference} from exact, llama.cpp {own}");
+            assert!(agreement >= 0.99, "{isa}, chunks {chunks:?}: top-1 agreement {agreement}");
         }
     }
 }

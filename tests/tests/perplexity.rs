@@ -1,11 +1,11 @@
 //! How well real quantised models know a text, against llama.cpp on the same files.
 #![expect(clippy::unwrap_used, reason = "helpers of tests, which may")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tandem_engine::cpu::Isa;
-use tandem_engine::gguf::ModelFacts;
+use tandem_engine::gguf::{ModelFacts, TensorType};
 use tandem_engine::token::{Special, Tokenizer};
 use tandem_tests::{models, teacher};
 
@@ -17,11 +17,19 @@ struct Golden {
     tokens: Vec<u32>,
     /// Mean of -log p(next token).
     nll: f64,
+    /// The same from the same weights as f32.
+    exact: f64,
     /// Mean divergence from the same weights as f32, over the first `N_EXACT` tokens.
     kl: f64,
 }
 
 const N_EXACT: usize = 208;
+
+/// Tokens that formats of our own making are compared over.
+const N_OTHER: usize = 48;
+
+/// Nobody can tell answers apart whose distributions are so near on average.
+const MAX_DIVERGENCE: f64 = 1.5e-3;
 
 const TEXT: &str = include_str!("../data/perplexity.txt");
 
@@ -40,9 +48,11 @@ fn the_text_has_the_tokens_of_llama_cpp() {
     }
 }
 
+/// Llama.cpp rounds activations of these models to 8 bits and we do not, which makes it a percent worse on Gemma: so ours
+/// is to be within a percent of what llama.cpp gets from the weights as f32, and not worse than what it gets from the file.
 #[test]
 fn perplexity_is_within_a_percent_of_llama_cpp() {
-    for (path, Golden { file, tokens, nll, .. }) in smollm2_and_gemma() {
+    for (path, Golden { file, tokens, nll, exact, .. }) in smollm2_and_gemma() {
         let mut sum = 0.0;
         teacher::for_each_row(&path, &tokens, Isa::best(), &[], |pos, logits| {
             if let Some(&next) = tokens.get(pos + 1) {
@@ -50,27 +60,45 @@ fn perplexity_is_within_a_percent_of_llama_cpp() {
             }
         });
         let perplexity = (sum / (tokens.len() - 1) as f64).exp();
-        println!("{file}: perplexity {perplexity:.4}, llama.cpp {:.4}", nll.exp());
-        assert!((perplexity / nll.exp() - 1.0).abs() <= 0.01, "{file}: {perplexity}, llama.cpp {}", nll.exp());
+        let (own, exact) = (nll.exp(), exact.exp());
+        println!("{file}: perplexity {perplexity:.4}, llama.cpp {own:.4}, with exact weights {exact:.4}");
+        assert!((perplexity / exact - 1.0).abs() <= 0.01, "{file}: {perplexity}, llama.cpp exactly {exact}");
+        assert!(perplexity <= 1.01 * own, "{file}: {perplexity}, llama.cpp {own}");
     }
 }
 
-/// Activations of 8 bits cost more on models as small as these than on large ones: llama.cpp itself is 3.1e-3 away from exact on the
-/// one and 5.9e-3 on the other, so its distance is the measure and not a number.
 #[test]
-fn quantised_logits_are_as_near_to_exact_as_those_of_llama_cpp() {
+fn quantised_logits_are_near_to_exact() {
     for (path, Golden { file, tokens, kl: own, .. }) in smollm2_and_gemma() {
-        let tokens = &tokens[..N_EXACT];
-        let folder = tempfile::tempdir().unwrap();
-        let decoded = folder.path().join("decoded.gguf");
-        teacher::write_decoded(&path, &decoded);
-        let exact = teacher::rows(&decoded, tokens, Isa::best(), &[]);
-        let mut sum = 0.0;
-        teacher::for_each_row(&path, tokens, Isa::best(), &[], |pos, logits| {
-            sum += teacher::divergence(&exact[pos], logits);
-        });
-        let kl = sum / tokens.len() as f64;
+        let kl = divergence_from_exact(&path, &tokens[..N_EXACT]);
         println!("{file}: KL from exact {kl:.3e}, llama.cpp {own:.3e}");
-        assert!(kl <= 1.5 * own, "{file}: KL from exact {kl:.3e}, llama.cpp {own:.3e}");
+        assert!(kl <= MAX_DIVERGENCE && kl <= 1.5 * own, "{file}: KL from exact {kl:.3e}, llama.cpp {own:.3e}");
     }
+}
+
+/// Formats that the two files do not have, on SmolLM2 quantised anew by our own encoders.
+#[test]
+fn logits_of_other_formats_are_near_to_exact() {
+    let [(path, golden), _] = smollm2_and_gemma();
+    for tensor_type in [TensorType::Q2_K, TensorType::Q3_K, TensorType::Q5_K, TensorType::IQ4_XS, TensorType::MXFP4] {
+        let folder = tempfile::tempdir().unwrap();
+        let quantised = folder.path().join("quantised.gguf");
+        teacher::write_quantised(&path, &quantised, tensor_type);
+        let kl = divergence_from_exact(&quantised, &golden.tokens[..N_OTHER]);
+        println!("{tensor_type}: KL from exact {kl:.3e}");
+        assert!(kl <= MAX_DIVERGENCE, "{tensor_type}: KL from exact {kl:.3e}");
+    }
+}
+
+/// Mean divergence of a file's logits from those of its weights as f32.
+fn divergence_from_exact(path: &Path, tokens: &[u32]) -> f64 {
+    let folder = tempfile::tempdir().unwrap();
+    let decoded = folder.path().join("decoded.gguf");
+    teacher::write_decoded(path, &decoded);
+    let exact = teacher::rows(&decoded, tokens, Isa::best(), &[]);
+    let mut sum = 0.0;
+    teacher::for_each_row(path, tokens, Isa::best(), &[], |pos, logits| {
+        sum += teacher::divergence(&exact[pos], logits);
+    });
+    sum / tokens.len() as f64
 }
