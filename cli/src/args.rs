@@ -166,18 +166,24 @@ pub(crate) struct Run {
 pub(crate) struct Bench {
     /// A GGUF file or a model of the library
     pub(crate) model: String,
-    /// Tokens of the prompt
-    #[arg(long, default_value = "512", value_name = "N")]
-    pub(crate) prompt: NonZeroUsize,
-    /// Tokens to generate
-    #[arg(long, default_value = "128", value_name = "N")]
-    pub(crate) generate: NonZeroUsize,
+    /// Tokens of the prompt; 0 leaves prompts out
+    #[arg(long, short = 'p', default_value = "512", value_name = "N")]
+    pub(crate) prompt: usize,
+    /// Tokens to generate; 0 leaves generation out
+    #[arg(long, short = 'n', default_value = "128", value_name = "N")]
+    pub(crate) generate: usize,
+    /// Tokens that the context already holds; several, such as 0,2048,8192, are measured one after another
+    #[arg(long, short = 'd', default_value = "0", value_delimiter = ',', value_name = "N,…")]
+    pub(crate) depth: Vec<usize>,
     /// How often to measure; medians are reported
-    #[arg(long, default_value = "5", value_name = "N")]
+    #[arg(long, short = 'r', default_value = "5", value_name = "N")]
     pub(crate) reps: NonZeroUsize,
     /// Compute threads; by default as planned
-    #[arg(long, value_name = "N")]
+    #[arg(long, short = 't', value_name = "N")]
     pub(crate) threads: Option<u32>,
+    /// Most prompt tokens computed at once; by default as planned
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<NonZeroUsize>,
     /// Type of the keys in the KV cache: f32, f16, q8_0 or q4_0, by default as planned; also written -ctk
     #[arg(long, value_name = "TYPE")]
     pub(crate) cache_type_k: Option<KvType>,
@@ -187,6 +193,9 @@ pub(crate) struct Bench {
     /// Instruction set: scalar, avx2, avxvnni or avx512vnni; by default the best one present
     #[arg(long)]
     pub(crate) isa: Option<Isa>,
+    /// Show what each operation takes; measuring that costs a little
+    #[arg(long)]
+    pub(crate) profile: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -187,14 +187,46 @@ fn a_plan_shows_a_simulated_card_and_says_who_computes() {
 }
 
 #[test]
-fn a_benchmark_reports_medians_and_the_time_to_stop() {
-    let args = ["bench", &text(&smollm2()), "--prompt", "64", "--generate", "8", "--reps", "3", "--json"];
-    let report = Tandem::new().json(&args);
-    assert_eq!(report["prompt"]["samples_tokens_per_s"].as_array().unwrap().len(), 3);
-    for rate in [&report["prompt"]["tokens_per_s"], &report["generation"]["tokens_per_s"], &report["cancel_ms"]] {
-        assert!(rate.as_f64().unwrap() > 0.0, "{report}");
+fn a_benchmark_reports_speed_memory_and_the_time_to_stop() {
+    let sizes = ["-p", "64", "-n", "8", "-r", "3", "-d", "0,32", "-ctk", "q8_0"];
+    let report = Tandem::new().json(&[&["bench", &text(&smollm2()), "--json"], &sizes[..]].concat());
+    let tests = report["tests"].as_array().unwrap();
+    let names: Vec<&Value> = tests.iter().map(|test| &test["name"]).collect();
+    assert_eq!(names, ["pp64", "tg8", "pp64 @ d32", "tg8 @ d32"]);
+    for test in tests {
+        assert_eq!(test["samples_tokens_per_s"].as_array().unwrap().len(), 3);
+        assert!(test["tokens_per_s"].as_f64().unwrap() > 0.0 && test["profile"].is_null(), "{test}");
     }
-    assert_eq!((&report["quant"], &report["prompt"]["n_tokens"]), (&json!("Q4_1"), &json!(64)));
+    assert!(tests[0]["reads"].is_null());
+    let cache = |test: &Value| test["reads"]["cache_bytes_per_token"].as_u64().unwrap();
+    // 30 layers of 3 heads of 64 elements: keys in q8_0, values in f16.
+    assert_eq!(cache(&tests[3]) - cache(&tests[1]), 32 * 30 * 3 * (2 * 34 + 2 * 64));
+    assert_eq!((&report["quant"], &report["cache_type_k"]), (&json!("Q4_1"), &json!("q8_0")));
+    for figure in [&report["cancel_ms"], &report["warm_load_ms"], &report["read"]["bytes_per_s"]] {
+        assert!(figure.as_f64().unwrap() > 0.0, "{report}");
+    }
+    if cfg!(target_os = "linux") {
+        assert!(report["memory"]["peak"].as_u64() > report["memory"]["file"].as_u64(), "{report}");
+    }
+}
+
+/// The weights that operations say they multiplied are those that a token is said to read, but for the norms.
+#[test]
+fn a_profile_names_the_weights_of_a_token() {
+    let args = ["bench", &text(&smollm2()), "-p", "0", "-n", "4", "-r", "1", "--profile"];
+    let report = Tandem::new().json(&[&args[..], &["--json"]].concat());
+    let test = &report["tests"][0];
+    let rows = test["profile"].as_array().unwrap();
+    let multiplied: u64 = rows.iter().map(|row| row["weights_bytes"].as_u64().unwrap()).sum::<u64>() / 4;
+    let norms = 61 * 576 * 4;
+    assert_eq!(test["reads"]["weights_bytes_per_token"], json!(multiplied + norms));
+    let shares: f64 = rows.iter().map(|row| row["share"].as_f64().unwrap()).sum();
+    assert!((shares - 1.0).abs() < 1e-6, "{shares}");
+    let printed = Tandem::new().ok(&args);
+    for word in ["| tg4: part ", "| attend ", "| Q4_1 ", "between operations"] {
+        assert!(printed.contains(word), "{word}\n{printed}");
+    }
+    assert_eq!(Tandem::new().failure(&["bench", &text(&smollm2()), "-p", "0", "-n", "0"]).0, 1);
 }
 
 #[test]

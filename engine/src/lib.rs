@@ -36,6 +36,7 @@ mod moe;
 pub mod ops;
 pub mod place;
 pub mod probe;
+pub mod profile;
 pub mod quant;
 pub mod sample;
 pub mod session;

@@ -3,16 +3,19 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::Flow;
 use crate::arch::blocks::{Buffers, Sizes, Step};
 use crate::arch::{self, Architecture, Loader};
 use crate::cpu::{Cpu, Isa};
 use crate::error::EngineError;
-use crate::gguf::{MappedModel, ModelFacts, TensorFacts};
+use crate::gguf::{MappedModel, ModelFacts, Piece, TensorFacts};
 use crate::kv::{Cache, CacheOptions, KvType, KvTypes, checkpoint_bytes};
 use crate::ops::Ops;
 use crate::place::{Budget, Footprint, Placement};
+use crate::probe;
+use crate::profile::{ProfileRow, Stage};
 use crate::token::{Tokenizer, TokenizerError};
 
 /// How to load a model; the planner's answer, as far as it concerns the engine.
@@ -75,6 +78,7 @@ pub struct Model {
     ops: Ops,
     tokenizer: Option<Arc<Tokenizer>>,
     options: LoadOptions,
+    footprint: Footprint,
     file: Arc<MappedModel>,
 }
 
@@ -112,7 +116,7 @@ impl Model {
         }
         let ops = Ops::new(Cpu::new(options.isa.unwrap_or_else(Isa::best), options.n_threads)?);
         go_on(on(1.0))?;
-        Ok(Self { architecture, sizes, ops, tokenizer, options, file })
+        Ok(Self { architecture, sizes, ops, tokenizer, options, footprint, file })
     }
 
     /// A model of a test's own making, with the tokenizer of `file`.
@@ -124,7 +128,8 @@ impl Model {
     ) -> Result<Self, EngineError> {
         let ops = Ops::new(Cpu::new(Isa::best(), options.n_threads)?);
         let tokenizer = Some(Arc::new(Tokenizer::from_facts(&file.facts)?));
-        Ok(Self { sizes: architecture.sizes(), architecture, ops, tokenizer, options, file: Arc::new(file) })
+        let (sizes, footprint) = (architecture.sizes(), Footprint::default());
+        Ok(Self { sizes, architecture, ops, tokenizer, options, footprint, file: Arc::new(file) })
     }
 
     /// What the file's header says.
@@ -135,6 +140,40 @@ impl Model {
     /// How it was loaded.
     pub fn options(&self) -> &LoadOptions {
         &self.options
+    }
+
+    /// What a session of it allocates, as it was counted before the load.
+    pub fn footprint(&self) -> &Footprint {
+        &self.footprint
+    }
+
+    /// The same with a profile that collects; operations take a little longer.
+    pub fn profiled(self) -> Self {
+        Self { ops: self.ops.profiled(), ..self }
+    }
+
+    /// What operations took since the last call, the longest first; nothing unless the model is profiled.
+    pub fn take_profile(&self) -> Vec<ProfileRow> {
+        self.ops.profile().take()
+    }
+
+    /// Bytes per second at which its threads read its own file from memory and do nothing with it: the limit of token
+    /// generation.
+    ///
+    /// n_bytes  how much to read; the file is read again where it is shorter
+    pub fn read_rate(&self, n_bytes: u64) -> f64 {
+        let (mut n_read, mut time) = (0, Duration::ZERO);
+        for (file, facts) in self.file.facts.files.iter().enumerate().cycle() {
+            let piece = Piece { file, offset_bytes: 0, n_bytes: facts.file_bytes.min(n_bytes - n_read) };
+            let start = Instant::now();
+            std::hint::black_box(probe::read(self.ops.cpu(), self.file.bytes(piece)));
+            time += start.elapsed();
+            n_read += piece.n_bytes;
+            if n_read >= n_bytes {
+                break;
+            }
+        }
+        n_read as f64 / time.as_secs_f64().max(1e-9)
     }
 
     /// The tokenizer, unless the file has none.
@@ -182,7 +221,9 @@ impl Model {
         on_half: &mut dyn FnMut(usize) -> Flow,
     ) -> Result<(), EngineError> {
         let placement = &self.options.placement;
+        let profile = self.ops.profile();
         let n_tokens = step.n_tokens();
+        profile.enter(Stage::Embed);
         for angles in &mut step.buffers.angles {
             self.ops.set_positions(angles, step.first_pos, n_tokens);
         }
@@ -190,9 +231,11 @@ impl Model {
         self.architecture.embed(step);
         for (layer, place) in placement.layers.iter().enumerate() {
             go_on(on_half(2 * layer))?;
+            profile.enter(Stage::Mix);
             step.buffers.x.move_to(place.mixer);
             self.architecture.mix(layer, step);
             go_on(on_half(2 * layer + 1))?;
+            profile.enter(Stage::Ffn);
             step.buffers.x.move_to(place.ffn.home());
             self.architecture.ffn(layer, step);
         }
@@ -203,6 +246,7 @@ impl Model {
     ///
     /// rows     at most `MAX_LOGIT_ROWS`
     pub(crate) fn head(&self, rows: std::ops::Range<usize>, step: &mut Step<'_>) {
+        self.ops.profile().enter(Stage::Head);
         step.buffers.x.move_to(self.options.placement.head);
         self.architecture.head(rows, step);
     }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use crate::cpu::{self, AttentionArgs, AttentionOptions, Cpu, Gate, Matrix, MatrixOf};
 use crate::kv::LayerCache;
 use crate::moe::{Group, Routes, Routing};
+use crate::profile::Profile;
 use crate::quant;
 use crate::tensor::{Angles, AttendScratch, Input, Rows, Vector, Weight, WeightStack};
 
@@ -16,6 +17,7 @@ pub(crate) use recurrent::{Convolve, SelectiveScan};
 /// The devices of a loaded model, and what they can do.
 pub struct Ops {
     cpu: Cpu,
+    profile: Profile,
 }
 
 /// The shape of an attention over a cache.
@@ -35,7 +37,22 @@ pub(crate) struct Attend<'a> {
 
 impl Ops {
     pub(crate) fn new(cpu: Cpu) -> Self {
-        Self { cpu }
+        Self { cpu, profile: Profile::default() }
+    }
+
+    /// The same with a profile that collects.
+    pub(crate) fn profiled(self) -> Self {
+        Self { profile: Profile::on(), ..self }
+    }
+
+    /// Where the time goes.
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The processor.
+    pub(crate) fn cpu(&self) -> &Cpu {
+        &self.cpu
     }
 
     /// Copies the rows of a matrix that tokens name.
@@ -45,10 +62,12 @@ impl Ops {
     pub(crate) fn rows_of(&self, weight: &Weight, tokens: &[u32], x: &mut Rows) {
         let Matrix { tensor_type, n_rows, bytes, .. } = weight.matrix();
         let (row_bytes, width) = (bytes.len() / n_rows, x.width());
+        let timer = self.profile.time("rows_of");
         for (&token, x) in tokens.iter().zip(x.elems_mut().chunks_exact_mut(width)) {
             let row = &bytes[token as usize * row_bytes..][..row_bytes];
             quant::decode_row(tensor_type, row, x).expect("type and shape were checked at load");
         }
+        drop(timer);
         self.scale(x, weight.scale());
     }
 
@@ -58,6 +77,7 @@ impl Ops {
     /// weight   [width]
     /// y        [rows.len(), width]
     pub(crate) fn rms_norm(&self, x: &Rows, rows: Range<usize>, weight: &Vector, eps: f32, y: &mut Rows) {
+        let _timer = self.profile.time("rms_norm");
         let width = x.width();
         let x = &x.elems()[rows.start * width..rows.end * width];
         cpu::rms_norm(&self.cpu, x, weight.elems(), eps, y.elems_mut());
@@ -68,6 +88,7 @@ impl Ops {
     /// x        [n_tokens, width], changed in place
     /// weight   [width], or a divisor of it
     pub(crate) fn rms_norm_in_place(&self, x: &mut Rows, weight: &Vector, eps: f32) {
+        let _timer = self.profile.time("rms_norm_in_place");
         cpu::rms_norm_in_place(&self.cpu, x.elems_mut(), weight.elems(), eps);
     }
 
@@ -75,6 +96,7 @@ impl Ops {
     ///
     /// x        [n_tokens, width], changed in place
     pub(crate) fn layer_norm_in_place(&self, x: &mut Rows, eps: f32) {
+        let _timer = self.profile.time("layer_norm_in_place");
         let width = x.width();
         cpu::layer_norm_in_place(&self.cpu, x.elems_mut(), width, eps);
     }
@@ -84,12 +106,14 @@ impl Ops {
     /// x        [n_tokens, width]; only `rows` of it
     /// y        [rows.len(), width]
     pub(crate) fn copy(&self, x: &Rows, rows: Range<usize>, y: &mut Rows) {
+        let _timer = self.profile.time("copy");
         let width = x.width();
         y.elems_mut().copy_from_slice(&x.elems()[rows.start * width..rows.end * width]);
     }
 
     /// Brings rows into the form that products take.
     pub(crate) fn prepare(&self, x: &Rows, input: &mut Input) {
+        let _timer = self.profile.time("prepare");
         input.activations_mut().set(&self.cpu, x.elems(), x.width());
     }
 
@@ -97,6 +121,7 @@ impl Ops {
     ///
     /// list     matrices [n_rows, n_cols] and their results [n_tokens, n_rows]
     pub(crate) fn products<const N: usize>(&self, list: [(&Weight, &mut Rows); N], input: &Input) {
+        let _timer = self.profile.time_products("products", || list.iter().map(|(weight, _)| weight.matrix()));
         let scales = list.each_ref().map(|(weight, _)| weight.scale());
         let mut list = list.map(|(weight, y)| (weight.matrix(), y.elems_mut()));
         cpu::matmul_list(&self.cpu, &mut list, input.activations());
@@ -109,6 +134,7 @@ impl Ops {
     ///
     /// tokens   [n], tokens of `from`
     pub(crate) fn gather(&self, from: &Input, tokens: &[u32], input: &mut Input) {
+        let _timer = self.profile.time("gather");
         input.activations_mut().gather(from.activations(), tokens);
     }
 
@@ -122,6 +148,9 @@ impl Ops {
         list: [(&'a WeightStack, &'a mut Rows); N],
         input: &Input,
     ) {
+        let _timer = self.profile.time_products("group_products", || {
+            groups.iter().flat_map(|(i, _)| list.iter().map(|(stack, _)| stack.matrix(*i as usize)))
+        });
         let mut list = list;
         let matrices = list.each_ref().map(|(stack, _)| {
             let stack: &'a WeightStack = stack;
@@ -145,6 +174,7 @@ impl Ops {
     /// Adds a bias, if there is one, to every row.
     pub(crate) fn add_bias(&self, x: &mut Rows, bias: Option<&Vector>) {
         let Some(bias) = bias else { return };
+        let _timer = self.profile.time("add_bias");
         cpu::add(&self.cpu, x.elems_mut(), bias.elems());
     }
 
@@ -154,6 +184,7 @@ impl Ops {
     /// biases   [n_matrices, width]
     pub(crate) fn add_group_bias(&self, groups: &[Group], x: &mut Rows, biases: Option<&Vector>) {
         let Some(biases) = biases else { return };
+        let _timer = self.profile.time("add_group_bias");
         let width = x.width();
         for (i, tokens) in groups {
             let rows = &mut x.elems_mut()[tokens.start as usize * width..tokens.end as usize * width];
@@ -163,43 +194,51 @@ impl Ops {
 
     /// x += y
     pub(crate) fn add(&self, x: &mut Rows, y: &Rows) {
+        let _timer = self.profile.time("add");
         cpu::add(&self.cpu, x.elems_mut(), y.elems());
     }
 
     /// x *= factor
     pub(crate) fn scale(&self, x: &mut Rows, factor: f32) {
         if factor != 1.0 {
+            let _timer = self.profile.time("scale");
             cpu::scale(&self.cpu, x.elems_mut(), factor);
         }
     }
 
     /// x *= y, every row by the same factors.
     pub(crate) fn multiply(&self, x: &mut Rows, y: &Vector) {
+        let _timer = self.profile.time("multiply");
         cpu::multiply(&self.cpu, x.elems_mut(), y.elems());
     }
 
     /// Keeps elements within -limit..limit.
     pub(crate) fn clamp(&self, x: &mut Rows, limit: f32) {
+        let _timer = self.profile.time("clamp");
         cpu::clamp(&self.cpu, x.elems_mut(), limit);
     }
 
     /// x = cap · tanh(x / cap)
     pub(crate) fn softcap(&self, x: &mut Rows, cap: f32) {
+        let _timer = self.profile.time("softcap");
         cpu::softcap(&self.cpu, x.elems_mut(), cap);
     }
 
     /// gate = f(gate) · up
     pub(crate) fn gate(&self, kind: Gate, gate: &mut Rows, up: &Rows) {
+        let _timer = self.profile.time("gate");
         cpu::gate(&self.cpu, kind, gate.elems_mut(), up.elems());
     }
 
     /// x = max(0, x)²
     pub(crate) fn relu_squared(&self, x: &mut Rows) {
+        let _timer = self.profile.time("relu_squared");
         cpu::relu_squared(&self.cpu, x.elems_mut());
     }
 
     /// x *= sigmoid(gate), with one gate per element or per row.
     pub(crate) fn sigmoid_mul(&self, x: &mut Rows, gate: &Rows) {
+        let _timer = self.profile.time("sigmoid_mul");
         cpu::sigmoid_mul(&self.cpu, x.elems_mut(), gate.elems());
     }
 
@@ -209,6 +248,7 @@ impl Ops {
     /// others   [n_tokens, (n - 1) · width]
     /// coefs    [n_tokens, n²]
     pub(crate) fn predict_streams(&self, x: &mut Rows, others: &mut Rows, coefs: &Rows) {
+        let _timer = self.profile.time("predict_streams");
         let (width, n) = (x.width(), others.width() / x.width() + 1);
         cpu::predict_streams(x.elems_mut(), others.elems_mut(), coefs.elems(), n, width);
     }
@@ -220,6 +260,7 @@ impl Ops {
     /// others   [n_tokens, (n - 1) · width]
     /// coefs    [n_tokens, n]
     pub(crate) fn correct_streams(&self, x: &mut Rows, held: &Rows, others: &mut Rows, coefs: &Rows) {
+        let _timer = self.profile.time("correct_streams");
         let (width, n) = (x.width(), coefs.width());
         cpu::correct_streams(x.elems_mut(), held.elems(), others.elems_mut(), coefs.elems(), n, width);
     }
@@ -229,11 +270,13 @@ impl Ops {
     /// x        [n_tokens, n · width], changed in place
     /// to       [n_tokens, width]
     pub(crate) fn match_length(&self, x: &mut Rows, to: &Rows) {
+        let _timer = self.profile.time("match_length");
         cpu::match_length(x.elems_mut(), to.elems(), to.width());
     }
 
     /// Leaves of each row what lies above its mean by so many standard deviations.
     pub(crate) fn keep_outstanding(&self, x: &mut Rows, n_deviations: f32) {
+        let _timer = self.profile.time("keep_outstanding");
         let width = x.width();
         cpu::keep_outstanding(x.elems_mut(), width, n_deviations);
     }
@@ -243,6 +286,7 @@ impl Ops {
     /// x        [n_tokens, n · width], changed in place
     /// y        [n_tokens, width]
     pub(crate) fn add_to_each(&self, x: &mut Rows, y: &Rows) {
+        let _timer = self.profile.time("add_to_each");
         let (x_width, width) = (x.width(), y.width());
         for (x, y) in x.elems_mut().chunks_exact_mut(x_width).zip(y.elems().chunks_exact(width)) {
             for x in x.chunks_exact_mut(width) {
@@ -257,6 +301,7 @@ impl Ops {
     /// a        [.., a_dim]
     /// b        [.., b_dim]
     pub(crate) fn split(&self, x: &Rows, [a_dim, b_dim]: [usize; 2], a: &mut Rows, b: &mut Rows) {
+        let _timer = self.profile.time("split");
         let halves = a.elems_mut().chunks_exact_mut(a_dim).zip(b.elems_mut().chunks_exact_mut(b_dim));
         for (x, (a, b)) in x.elems().chunks_exact(a_dim + b_dim).zip(halves) {
             a.copy_from_slice(&x[..a_dim]);
@@ -270,6 +315,7 @@ impl Ops {
     /// b        [.., b_dim]
     /// x        [.., a_dim + b_dim]
     pub(crate) fn join(&self, a: &Rows, b: &Rows, [a_dim, b_dim]: [usize; 2], x: &mut Rows) {
+        let _timer = self.profile.time("join");
         let halves = a.elems().chunks_exact(a_dim).zip(b.elems().chunks_exact(b_dim));
         for (x, (a, b)) in x.elems_mut().chunks_exact_mut(a_dim + b_dim).zip(halves) {
             x[..a_dim].copy_from_slice(a);
@@ -282,6 +328,7 @@ impl Ops {
     /// x        [n_tokens, width]
     /// y        [n_tokens, columns.len()]
     pub(crate) fn columns(&self, x: &Rows, columns: Range<usize>, y: &mut Rows) {
+        let _timer = self.profile.time("columns");
         let rows = x.elems().chunks_exact(x.width()).zip(y.elems_mut().chunks_exact_mut(columns.len()));
         for (x, y) in rows {
             y.copy_from_slice(&x[columns.clone()]);
@@ -293,6 +340,7 @@ impl Ops {
     /// x        [n, m, dim]
     /// y        [m, n, dim]
     pub(crate) fn transpose(&self, x: &Rows, [n, m, dim]: [usize; 3], y: &mut Rows) {
+        let _timer = self.profile.time("transpose");
         let (x, y) = (x.elems(), y.elems_mut());
         for i in 0..n {
             for j in 0..m {
@@ -306,6 +354,7 @@ impl Ops {
     /// logits   [n_tokens, n_experts] of the router; probabilities afterwards
     /// bias     [n_experts] added for selecting only
     pub(crate) fn route(&self, routing: &Routing, logits: &mut Rows, bias: Option<&Vector>, routes: &mut Routes) {
+        let _timer = self.profile.time("route");
         routes.set(&self.cpu, routing, logits.elems_mut(), bias.map(Vector::elems));
     }
 
@@ -314,6 +363,7 @@ impl Ops {
     /// x        [n_slots, width]
     /// y        [n_tokens, width]
     pub(crate) fn combine(&self, x: &Rows, routes: &Routes, y: &mut Rows) {
+        let _timer = self.profile.time("combine");
         let width = x.width();
         for (token, y) in y.elems_mut().chunks_exact_mut(width).enumerate() {
             y.fill(0.0);
@@ -327,6 +377,7 @@ impl Ops {
 
     /// Multiplies each token's row by a factor of its position.
     pub(crate) fn scale_by_position(&self, x: &mut Rows, first_pos: usize, factor: impl Fn(usize) -> f32) {
+        let _timer = self.profile.time("scale_by_position");
         let width = x.width();
         for (i, row) in x.elems_mut().chunks_exact_mut(width).enumerate() {
             let factor = factor(first_pos + i);
@@ -336,6 +387,7 @@ impl Ops {
 
     /// Works out the angles of the positions of a step.
     pub(crate) fn set_positions(&self, angles: &mut Angles, first_pos: usize, n_tokens: usize) {
+        let _timer = self.profile.time("set_positions");
         angles.table_mut().set_positions(first_pos, n_tokens);
     }
 
@@ -343,11 +395,13 @@ impl Ops {
     ///
     /// x        [n_tokens, n_heads · head_dim], changed in place
     pub(crate) fn rope(&self, x: &mut Rows, head_dim: usize, angles: &Angles) {
+        let _timer = self.profile.time("rope");
         angles.table().apply(&self.cpu, x.elems_mut(), head_dim);
     }
 
     /// Writes keys and values into a layer's cache from `first_pos` on; no values if they lie inside the keys.
     pub(crate) fn store(&self, cache: &mut LayerCache, first_pos: usize, k: &Rows, v: Option<&Rows>) {
+        let _timer = self.profile.time("store");
         cache.keys_values_mut().store(first_pos, k.elems(), v.map(Rows::elems));
     }
 
@@ -364,6 +418,7 @@ impl Ops {
         cache: &LayerCache,
         y: &mut Rows,
     ) {
+        let _timer = self.profile.time("attend");
         let (cache, n_positions) = (cache.keys_values(), attend.first_pos + q.n_rows());
         let shape = cache.shape();
         let args = AttentionArgs {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::cpu::isa::per_isa;
 use crate::cpu::{Activations, Cpu, Matrix, Rounding, matmul};
 use crate::error::EngineError;
 use crate::gguf::TensorType;
@@ -14,6 +15,24 @@ const STREAMS: usize = 4;
 const TASK_BYTES: usize = 1 << 20;
 /// After so many bytes the same come again.
 const PATTERN_BYTES: usize = 1 << 20;
+/// Bytes of one cache line.
+const LINE: usize = 64;
+/// Bytes ahead of each stream to prefetch. Source: measured; 1 to 3 KB are equal.
+const PREFETCH: usize = 1536;
+
+/// Reads memory once, with all threads; gives the sum of its words, which nobody needs.
+///
+/// bytes    far more than the caches hold, or it is their speed that is seen
+pub fn read(cpu: &Cpu, bytes: &[u8]) -> u64 {
+    let sum = AtomicU64::new(0);
+    cpu.pool.run(bytes.len().div_ceil(TASK_BYTES), &|task| {
+        let first = task * TASK_BYTES;
+        let part = &bytes[first..bytes.len().min(first + TASK_BYTES)];
+        // SAFETY: the ISA of a `Cpu` is present.
+        sum.fetch_add(unsafe { sum_of_streams(cpu.isa(), part) }, Ordering::Relaxed);
+    });
+    sum.into_inner()
+}
 
 /// Memory to read: as words, and as weights of any type.
 #[derive(Debug)]
@@ -43,18 +62,12 @@ impl ReadProbe {
 
     /// Reads everything once, with all threads; gives the sum, which nobody needs.
     pub fn read(&self, cpu: &Cpu) -> u64 {
-        self.read_part(cpu, 0..self.n_bytes())
+        read(cpu, bytemuck::cast_slice(&self.words))
     }
 
     /// Reads some of the bytes once, whole words of them.
     pub fn read_part(&self, cpu: &Cpu, bytes: Range<usize>) -> u64 {
-        let sum = AtomicU64::new(0);
-        let words = &self.words[bytes.start / size_of::<u64>()..bytes.end / size_of::<u64>()];
-        let tasks: Vec<&[u64]> = words.chunks(TASK_BYTES / size_of::<u64>()).collect();
-        cpu.pool.run(tasks.len(), &|task| {
-            sum.fetch_add(sum_of_streams(tasks[task]), Ordering::Relaxed);
-        });
-        sum.into_inner()
+        read(cpu, bytemuck::cast_slice(&self.words[bytes.start / size_of::<u64>()..bytes.end / size_of::<u64>()]))
     }
 }
 
@@ -134,22 +147,27 @@ impl<'a> ProductProbe<'a> {
     }
 }
 
-fn sum_of_streams(words: &[u64]) -> u64 {
-    let quarter = words.len() / STREAMS;
-    let (a, rest) = words.split_at(quarter);
-    let (b, rest) = rest.split_at(quarter);
-    let (c, d) = rest.split_at(quarter);
-    let mut sums = [0u64; 16];
-    let streams = a.chunks_exact(4).zip(b.chunks_exact(4)).zip(c.chunks_exact(4).zip(d.chunks_exact(4)));
-    for ((a, b), (c, d)) in streams {
-        for i in 0..4 {
-            sums[i] = sums[i].wrapping_add(a[i]);
-            sums[4 + i] = sums[4 + i].wrapping_add(b[i]);
-            sums[8 + i] = sums[8 + i].wrapping_add(c[i]);
-            sums[12 + i] = sums[12 + i].wrapping_add(d[i]);
+per_isa! {
+    /// Sum of the words of all lines but those behind the last whole one of each stream.
+    unsafe fn sum_of_streams<V>(bytes: &[u8]) -> u64 {
+        let stream_bytes = bytes.len() / STREAMS / LINE * LINE;
+        let mut sums = [[0u64; LINE / 8]; STREAMS];
+        for at in (0..stream_bytes).step_by(LINE) {
+            for (stream, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: the line ends within its stream, and the streams within `bytes`.
+                let p = unsafe { bytes.as_ptr().add(stream * stream_bytes + at) };
+                // SAFETY: any address may be prefetched; the line is there, and any bits are numbers.
+                let line = unsafe {
+                    V::prefetch(p.wrapping_add(PREFETCH));
+                    p.cast::<[u64; LINE / 8]>().read_unaligned()
+                };
+                for (sum, word) in sums.iter_mut().zip(line) {
+                    *sum = sum.wrapping_add(word);
+                }
+            }
         }
+        sums.as_flattened().iter().fold(0, |sum, word| sum.wrapping_add(*word))
     }
-    sums.into_iter().fold(0, u64::wrapping_add)
 }
 
 /// Bytes that are sound weights in every type: read as a scale in any float format they are small positive numbers.
@@ -174,6 +192,18 @@ mod tests {
         let probe = ReadProbe::new(5 << 20).unwrap();
         assert_eq!(probe.n_bytes(), 5 << 20);
         assert_eq!(probe.read(&cpu), probe.words.iter().copied().fold(0, u64::wrapping_add));
+    }
+
+    #[test]
+    fn every_isa_reads_every_line_of_every_stream() {
+        let n_words = (3 * STREAMS * LINE + 100) / 8;
+        let words: Vec<u64> = (0..n_words as u64).map(|i| i << 32).collect();
+        let expected = words[..3 * STREAMS * LINE / 8].iter().sum::<u64>();
+        for isa in Isa::present() {
+            let cpu = Cpu::new(isa, 2).unwrap();
+            assert_eq!(read(&cpu, bytemuck::cast_slice(&words)), expected, "{isa}");
+            assert_eq!(read(&cpu, &[]), 0);
+        }
     }
 
     #[test]

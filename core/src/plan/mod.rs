@@ -17,6 +17,7 @@ mod pick;
 mod place;
 mod predict;
 mod quality;
+mod reads;
 mod refusal;
 mod sizes;
 mod speed;
@@ -28,6 +29,7 @@ mod tests;
 
 pub use load::load_options;
 pub use pick::{Candidate, Pick, pick};
+pub use reads::TokenReads;
 pub use refusal::{PlanRefusal, check_loadable};
 pub use speed::Forecast;
 

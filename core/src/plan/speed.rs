@@ -84,6 +84,11 @@ impl Work {
         work
     }
 
+    /// Weights read per generated token.
+    pub(super) fn weights_bytes(&self) -> f64 {
+        self.generation.iter().map(|(_, bytes)| bytes).sum()
+    }
+
     fn n_layers(&self) -> f64 {
         self.caches.len().max(1) as f64
     }

@@ -36,6 +36,7 @@ impl Ops {
     ///
     /// x        [n_tokens, n_channels], changed in place
     pub(crate) fn convolve(&self, convolve: &Convolve<'_>, x: &mut Rows, cache: &mut LayerCache) {
+        let _timer = self.profile.time("convolve");
         let n_channels = x.width();
         let taps = convolve.taps.elems();
         let history = &mut cache.state()[..taps.len() - n_channels];
@@ -48,6 +49,7 @@ impl Ops {
     /// beta     [n_tokens, n_heads], changed in place
     /// alpha    [n_tokens, n_heads], changed in place
     pub(crate) fn delta_net_gates(&self, beta: &mut Rows, alpha: &mut Rows, dt_bias: &Vector, a: &Vector) {
+        let _timer = self.profile.time("delta_net_gates");
         cpu::delta_net_gates(&self.cpu, beta.elems_mut(), alpha.elems_mut(), dt_bias.elems(), a.elems());
     }
 
@@ -65,6 +67,7 @@ impl Ops {
         cache: &mut LayerCache,
         y: &mut Rows,
     ) {
+        let _timer = self.profile.time("delta_net");
         let state = matrices(cache, net.state_len());
         cpu::delta_net(&self.cpu, net, qkv.elems_mut(), [beta.elems(), decay.elems()], eps, state, y.elems_mut());
     }
@@ -75,6 +78,7 @@ impl Ops {
     /// qkv      [n_tokens, qkv_width]
     /// z        [n_tokens, v_width]
     pub(crate) fn split_qkvz(&self, net: &DeltaNet, x: &Rows, qkv: &mut Rows, z: &mut Rows) {
+        let _timer = self.profile.time("split_qkvz");
         let dim = net.head_dim;
         let v_dim = net.v_width() / net.n_k_heads;
         let (qkv_width, z_width) = (qkv.width(), z.width());
@@ -95,6 +99,7 @@ impl Ops {
     ///
     /// dt       [n_tokens, n_heads], changed in place
     pub(crate) fn scan_steps(&self, dt: &mut Rows, bias: &Vector) {
+        let _timer = self.profile.time("scan_steps");
         cpu::scan_steps(&self.cpu, dt.elems_mut(), bias.elems());
     }
 
@@ -111,6 +116,7 @@ impl Ops {
         cache: &mut LayerCache,
         y: &mut Rows,
     ) {
+        let _timer = self.profile.time("scan");
         let state = matrices(cache, scan.shape.state_len());
         let args = ScanArgs { xbc: xbc.elems(), steps: steps.elems(), a: scan.a.elems(), d: scan.d.elems() };
         cpu::scan(&self.cpu, scan.shape, &args, state, y.elems_mut());
@@ -128,12 +134,14 @@ impl Ops {
         x: &mut Rows,
         gate: &Rows,
     ) {
+        let _timer = self.profile.time("gated_norm");
         let norm = GatedNorm { group, weight: weight.elems(), eps, order };
         cpu::gated_norm(&self.cpu, &norm, x.elems_mut(), gate.elems());
     }
 
     /// x *= y
     pub(crate) fn multiply_rows(&self, x: &mut Rows, y: &Rows) {
+        let _timer = self.profile.time("multiply_rows");
         cpu::multiply(&self.cpu, x.elems_mut(), y.elems());
     }
 }

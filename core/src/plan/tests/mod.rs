@@ -7,6 +7,7 @@ use super::*;
 use crate::error::Explain;
 use crate::wire::{Aim, ErrorCode, FileUse, Part, Place, Verdict};
 use shapes::{GIB, LLAMA_1B, LLAMA_8B, QWEN3_30B, QWEN36_35B, SMOLLM2, card, facts, machine};
+use tandem_engine::kv::{KvType, KvTypes};
 
 fn free(facts: &ModelFacts, hardware: &Hardware) -> Plan {
     plan(facts, hardware, &Wishes::default()).unwrap()
@@ -43,6 +44,26 @@ fn kv_cache_follows_each_layers_kind() {
         let plan = free(&facts(name, shape, "Q4_K_M"), &machine(None, 64.0, 60.0));
         let kv = plan.lines.iter().find(|line| line.part == Part::Kv).unwrap();
         assert_eq!(kv.bytes, per_token * 8192 + state, "{name}");
+    }
+}
+
+#[test]
+fn a_token_reads_its_weights_and_the_cache_behind_it() {
+    // Cache in bytes per position, and state read and written: from the hyperparameters, by hand. Weights: 8 of 128
+    // experts of 48 layers, everything else but the embeddings, from the published file's sizes.
+    for (name, shape, n_positions, cache, weights_gb) in [
+        ("Llama-3.1-8B", LLAMA_8B, 1000, 131_072_000, 4.6),
+        ("Qwen3-30B-A3B", QWEN3_30B, 1, 98_304, 1.92),
+        ("Qwen3.6-35B-A3B", QWEN36_35B, 10, 204_800 + 2 * 30 * 4 * (3 * 8192 + 128 * 4096), 1.9),
+    ] {
+        let facts = facts(name, shape, "Q4_K_M");
+        let reads = TokenReads::of(&facts, n_positions, KvTypes::both(KvType::F16)).unwrap();
+        assert_eq!(reads.cache_bytes, cache, "{name}");
+        let ratio = reads.weights_bytes as f64 / 1e9 / weights_gb;
+        assert!((0.9..1.1).contains(&ratio), "{name}: {} bytes", reads.weights_bytes);
+        let small = TokenReads::of(&facts, 64, KvTypes::both(KvType::Q8_0)).unwrap();
+        let large = TokenReads::of(&facts, 64, KvTypes::both(KvType::F32)).unwrap();
+        assert!(small.cache_bytes < large.cache_bytes && small.weights_bytes == large.weights_bytes, "{name}");
     }
 }
 
