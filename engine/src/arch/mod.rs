@@ -161,7 +161,7 @@ pub fn survey(facts: &ModelFacts) -> Result<Survey, EngineError> {
 /// Rounding once moves the logits of SmolLM2 (0.13 G weights) and Gemma 3 270M by a mean KL divergence of 3e-3 from those of
 /// exact activations, as other engines do; twice by under 1e-6. Such models are quick enough to pay for it, and the
 /// smaller a model the more it has to lose.
-const ROUNDED_TWICE_BELOW: u64 = 1 << 30;
+const ROUNDED_TWICE_BELOW: u64 = 1 << 29;
 
 /// What the buffers of a step need.
 pub(crate) fn sizes(architecture: &dyn Architecture, facts: &ModelFacts) -> Sizes {
