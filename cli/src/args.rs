@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use tandem_core::wire::Program;
 use tandem_engine::cpu::Isa;
 use tandem_engine::kv::{KvType, KvTypes};
 
@@ -62,6 +63,12 @@ pub(crate) enum Command {
     Pull(Pull),
     /// List the models on this computer
     List,
+    /// Use model files and folders where they lie, those of other programs too
+    Add(Add),
+    /// Compute the SHA256 of a model's files and compare it with what was promised
+    Verify(Verify),
+    /// Take a model out of the library, or a folder out of use; own files go to the trash
+    Remove(Remove),
     /// Say whether a model will run here, how fast and why, before it is downloaded
     Plan(Plan),
     /// Ask a model: a prompt as argument, on standard input, or one after another
@@ -85,6 +92,53 @@ pub(crate) struct Pull {
     /// Version, such as Q4_K_M; by default the best for this computer
     #[arg(long)]
     pub(crate) quant: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Add {
+    /// GGUF files, and folders with such files
+    #[arg(required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Verify {
+    /// A GGUF file or a model of the library
+    pub(crate) model: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Remove {
+    /// A model of the library, or a folder in use
+    pub(crate) model: String,
+    /// Delete the files of this program too; may be given several times
+    #[arg(long, value_enum, value_name = "PROGRAM")]
+    pub(crate) of: Vec<OtherProgram>,
+}
+
+/// A program whose files may be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OtherProgram {
+    LmStudio,
+    Ollama,
+    HuggingFace,
+    Jan,
+    LlamaCpp,
+    /// None: a file or folder that was added by hand
+    Other,
+}
+
+impl From<OtherProgram> for Program {
+    fn from(program: OtherProgram) -> Self {
+        match program {
+            OtherProgram::LmStudio => Self::LmStudio,
+            OtherProgram::Ollama => Self::Ollama,
+            OtherProgram::HuggingFace => Self::HuggingFace,
+            OtherProgram::Jan => Self::Jan,
+            OtherProgram::LlamaCpp => Self::LlamaCpp,
+            OtherProgram::Other => Self::Other,
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -25,6 +25,9 @@ fn run(args: &Args, terminal: &Terminal) -> anyhow::Result<()> {
     match &args.command {
         Command::Pull(pull) => commands::pull::run(pull, args, terminal),
         Command::List => commands::list::run(args, terminal),
+        Command::Add(add) => commands::library::add(add, args, terminal),
+        Command::Verify(verify) => commands::library::verify(verify, args, terminal),
+        Command::Remove(remove) => commands::library::remove(remove, args, terminal),
         Command::Plan(plan) => commands::plan::run(plan, args, terminal),
         Command::Run(run) => commands::run::run(run, args, terminal),
         Command::Bench(bench) => commands::bench::run(bench, args, terminal),

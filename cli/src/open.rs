@@ -7,6 +7,7 @@ use tandem_core::api;
 use tandem_core::app::{App, AppOptions};
 use tandem_core::calibrate;
 use tandem_core::hardware::{ProbeOptions, Prober};
+use tandem_core::library::Environment;
 use tandem_core::log::{self, LogGuard};
 use tandem_core::paths::Paths;
 use tandem_core::plan;
@@ -44,7 +45,10 @@ impl Opened {
         if Path::new(wanted).is_file() {
             return self.wait(api::add_model(&self.app, wanted.to_owned()));
         }
-        find(&self.wait(api::library(&self.app))?, wanted).map_err(refused).cloned()
+        let kept = self.wait(api::library(&self.app))?;
+        // Other programs may have fetched it since anybody looked.
+        let models = if find(&kept, wanted).is_ok() { kept } else { self.wait(api::rescan_library(&self.app))? };
+        find(&models, wanted).map_err(refused).cloned()
     }
 }
 
@@ -56,6 +60,7 @@ pub(crate) fn app(args: &Args) -> anyhow::Result<Opened> {
         forced_hub_url: args.hub_url.clone(),
         hub_token: std::env::var("HF_TOKEN").ok().filter(|token| !token.is_empty()),
         nvml_path: args.nvml.clone(),
+        environment: Environment::of_process(),
         ..AppOptions::default()
     };
     let app = {
@@ -198,6 +203,9 @@ mod tests {
             }),
             refusal: None,
             added_at_ms: 0,
+            files: Vec::new(),
+            places: Vec::new(),
+            newer: None,
         }
     }
 

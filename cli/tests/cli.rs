@@ -76,7 +76,9 @@ fn text(path: &Path) -> String {
 #[test]
 fn help_names_every_command_and_exit_code() {
     let help = Tandem::new().ok(&["--help"]);
-    for word in ["pull", "list", "plan", "run", "bench", "tokenize", "logits", "Exit codes", "130"] {
+    for word in
+        ["pull", "list", "add", "verify", "remove", "plan", "run", "bench", "tokenize", "logits", "Exit codes", "130"]
+    {
         assert!(help.contains(word), "{word}");
     }
     assert_eq!(Tandem::new().run(&["no-such-command"]).status.code(), Some(2));

@@ -11,9 +11,10 @@ use crate::chat::ChatSink;
 use crate::hub;
 use crate::plan::{self, Candidate};
 use crate::wire::{
-    AppInfo, Chat, ChatSummary, Download, DownloadRequest, DownloadState, ErrorCode, Failure, Hardware, LeafRequest,
-    LibraryModel, LoadEvent, LoadRequest, ModelPage, ModelVersion, Plan, PlanVersionsRequest, PlannedVersion,
-    PlannedVersions, Predictions, Presence, RenameRequest, SearchPage, SearchRequest, SendRequest, Settings, Text,
+    AddedPaths, AppInfo, Chat, ChatSummary, Download, DownloadRequest, DownloadState, ErrorCode, Failure, Hardware,
+    Integrity, LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, ModelVersion, Plan,
+    PlanVersionsRequest, PlannedVersion, PlannedVersions, Predictions, Presence, Removal, RemoveRequest, RenameRequest,
+    SearchPage, SearchRequest, SendRequest, Settings, Text, UpdatesFound, VerifyProgress,
 };
 
 /// All commands by name, in the order of this file.
@@ -34,7 +35,16 @@ pub static COMMANDS: &[&str] = &[
     "resume_download",
     "cancel_download",
     "library",
+    "rescan_library",
     "add_model",
+    "add_paths",
+    "library_folders",
+    "use_folder",
+    "drop_folder",
+    "verify_model",
+    "stop_verify",
+    "check_updates",
+    "plan_removal",
     "remove_model",
     "load_model",
     "unload_model",
@@ -51,6 +61,12 @@ pub static COMMANDS: &[&str] = &[
 
 /// Headers that are read at a time.
 const N_HEADERS_AT_ONCE: usize = 4;
+
+/// Steps in which the progress of a check is told.
+const N_STEPS: u64 = 200;
+
+/// Where the progress of a check goes; `Break` stops it.
+pub type VerifySink = Box<dyn FnMut(VerifyProgress) -> Flow + Send>;
 
 /// Where the events of a load go; `Break` cancels it.
 pub type LoadSink = Box<dyn FnMut(LoadEvent) -> Flow + Send>;
@@ -205,18 +221,115 @@ pub async fn library(app: &App) -> Result<Vec<LibraryModel>, Failure> {
     Ok(app.library.list())
 }
 
+/// Looks at all models again, and for new ones in the folders in use.
+pub async fn rescan_library(app: &App) -> Result<Vec<LibraryModel>, Failure> {
+    let app = app.handle();
+    blocking(move || {
+        app.library.rescan();
+        Ok(app.library.list())
+    })
+    .await
+}
+
 /// Takes a model file in where it lies.
 pub async fn add_model(app: &App, path: String) -> Result<LibraryModel, Failure> {
     let app = app.handle();
-    blocking(move || Ok(app.library.add(&PathBuf::from(path))?)).await
+    blocking(move || app.library.add(&PathBuf::from(path))).await
 }
 
-/// Takes a model out of the library; its files go to the trash if they are the app's own. Unloads it first.
-pub async fn remove_model(app: &App, model_id: String) -> Result<(), Failure> {
+/// Takes files and folders in where they lie.
+pub async fn add_paths(app: &App, paths: Vec<String>) -> Result<AddedPaths, Failure> {
+    let app = app.handle();
+    let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
+    blocking(move || Ok(app.library.add_paths(&paths))).await
+}
+
+/// Folders with models that are used in place, and those of other programs that could be.
+pub async fn library_folders(app: &App) -> Result<Vec<LibraryFolder>, Failure> {
+    let app = app.handle();
+    blocking(move || Ok(app.library.folders())).await
+}
+
+/// Uses the models of a folder in place.
+pub async fn use_folder(app: &App, path: String) -> Result<LibraryFolder, Failure> {
+    let app = app.handle();
+    blocking(move || app.library.use_folder(&PathBuf::from(path))).await
+}
+
+/// No longer uses a folder; its files stay as they are.
+pub async fn drop_folder(app: &App, path: String) -> Result<(), Failure> {
+    let app = app.handle();
+    blocking(move || app.library.drop_folder(&PathBuf::from(path))).await
+}
+
+/// Computes the SHA256 of a model's files and compares it with what was promised; where nobody promised anything, with
+/// the files of its repo.
+pub async fn verify_model(app: &App, model_id: String, mut events: VerifySink) -> Result<LibraryModel, Failure> {
+    let (here, id) = (app.handle(), model_id.clone());
+    let model = blocking(move || {
+        let mut told = 0;
+        Ok(here.library.verify(&id, &mut |progress| {
+            let step = progress.done_bytes * N_STEPS / progress.total_bytes.max(1);
+            if step != told && events(progress) == Flow::Break {
+                here.library.stop_verify(&id);
+            }
+            told = step;
+        })?)
+    })
+    .await?;
+    let Some(repo) = model.source.as_ref().map(|source| source.repo.clone()) else { return Ok(model) };
+    if model.integrity == Integrity::Unverified
+        // Without an answer the hash is kept all the same.
+        && let Ok(listing) = app.remote().hub.model(&repo).await
+    {
+        let here = app.handle();
+        blocking(move || Ok(here.library.compare_with(&repo, &listing.files)?)).await?;
+    }
+    Ok(app.library.get(&model_id)?)
+}
+
+/// Stops the check of a model.
+pub async fn stop_verify(app: &App, model_id: String) -> Result<(), Failure> {
+    app.library.stop_verify(&model_id);
+    Ok(())
+}
+
+/// Asks the hub whether it has other versions of the models that are here.
+pub async fn check_updates(app: &App) -> Result<UpdatesFound, Failure> {
+    let hub = app.remote().hub;
+    let asked: Vec<_> = app.library.repos().into_iter().map(|repo| async { (hub.model(&repo).await, repo) }).collect();
+    let answers: Vec<_> = stream::iter(asked).buffered(N_HEADERS_AT_ONCE).collect().await;
+    let here = app.handle();
+    blocking(move || {
+        let mut found = UpdatesFound::default();
+        for (answer, repo) in answers {
+            match answer {
+                Ok(listing) => {
+                    let (n_checked, n_newer) = here.library.compare_with(&repo, &listing.files)?;
+                    found.n_checked += n_checked;
+                    found.n_newer += n_newer;
+                }
+                Err(error) => found.failures.push(error.into()),
+            }
+        }
+        Ok(found)
+    })
+    .await
+}
+
+/// What removing a model would do.
+pub async fn plan_removal(app: &App, request: RemoveRequest) -> Result<Removal, Failure> {
+    let app = app.handle();
+    blocking(move || app.library.plan_removal(&request)).await
+}
+
+/// Takes a model out of the library; the app's own files, and those of programs that are named, go to the trash. Unloads
+/// it first.
+pub async fn remove_model(app: &App, request: RemoveRequest) -> Result<Removal, Failure> {
     let app = app.handle();
     blocking(move || {
-        app.runtime.unload_if(&model_id);
-        Ok(app.library.remove(&model_id)?)
+        app.runtime.unload_if(&request.model_id);
+        app.library.remove(&request)
     })
     .await
 }

@@ -19,13 +19,13 @@ use crate::download::{DownloadUpdate, Downloads};
 use crate::error::{Explain, FileAction, FileError, bad_request};
 use crate::hardware::{ProbeOptions, Prober};
 use crate::hub::{DEFAULT_HUB_URL, Hub, HubError, HubOptions};
-use crate::library::{Library, LibraryError, Trash};
+use crate::library::{Environment, Library, LibraryError, Trash};
 use crate::paths::Paths;
 use crate::runtime::{Change, Runtime};
 use crate::store::{Opened, Store, StoreError, now_ms};
 use crate::wire::{
-    AppEvent, AppInfo, CalibrationState, ChatEvent, DownloadState, ErrorCode, Failure, Gauges, Phase, Role, Sampling,
-    Settings, Text,
+    AppEvent, AppInfo, CalibrationState, ChatEvent, DownloadState, Drag, ErrorCode, Failure, Gauges, Phase, Role,
+    Sampling, Settings, Text,
 };
 
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
@@ -46,6 +46,8 @@ pub struct AppOptions {
     pub nvml_path: Option<PathBuf>,
     /// Where removed models go; `None`: the system's trash.
     pub trash: Option<PathBuf>,
+    /// Where other programs may keep models; by default nowhere.
+    pub environment: Environment,
     /// When this machine's speed is measured.
     pub calibration: Calibration,
 }
@@ -148,7 +150,9 @@ impl App {
         let trash = options.trash.clone().map_or(Trash::System, Trash::Folder);
         let to_library = Arc::clone(&watchers);
         let on_library = Box::new(move |models| to_library.tell(&AppEvent::Library { models }));
-        let library = Arc::new(Library::open(Arc::clone(&store), &models_dir, trash, on_library)?);
+        let around = options.environment.clone();
+        let library = Arc::new(Library::open(Arc::clone(&store), &models_dir, trash, around, on_library)?);
+        look_around(&library)?;
         let (wake, woken) = channel();
         let (to_runtime, wake_gauges) = (Arc::clone(&watchers), wake.clone());
         let (learned, prober_of_runtime) = (Arc::clone(&store), Arc::clone(&prober));
@@ -199,6 +203,16 @@ impl App {
         lock_of(&self.watchers.sinks).push(sink);
         // Nobody listens any more when the app ends.
         let _ = self.wake.send(Wake::Now);
+    }
+
+    /// Stops the check of a model, from any thread.
+    pub fn stop_verify(&self, model_id: &str) {
+        self.library.stop_verify(model_id);
+    }
+
+    /// Tells the page what is dragged over the window, which only the window itself hears of.
+    pub fn tell_drag(&self, drag: Drag) {
+        self.watchers.tell(&AppEvent::Drag { drag });
     }
 
     /// What the window needs at start. Blocks while the machine is measured.
@@ -407,6 +421,20 @@ fn calibrator(
     })
 }
 
+/// Looks into the folders of other programs, which may be many or on slow disks: not while the window waits.
+fn look_around(library: &Arc<Library>) -> Result<(), EngineError> {
+    if library.uses_folders() {
+        let library = Arc::downgrade(library);
+        let look = move || {
+            if let Some(library) = library.upgrade() {
+                library.rescan();
+            }
+        };
+        std::thread::Builder::new().name("tandem-library".to_owned()).spawn(look).map_err(EngineError::Thread)?;
+    }
+    Ok(())
+}
+
 /// Tells the gauges once a second, and when the engine begins something else, as long as anybody watches.
 fn start_gauges(
     prober: Arc<Prober>,
@@ -474,10 +502,10 @@ fn on_download(library: &Weak<Library>, watchers: &Watchers, update: DownloadUpd
         DownloadUpdate::Changed(download) => watchers.tell(&AppEvent::Download { download }),
         DownloadUpdate::Gone { id } => watchers.tell(&AppEvent::DownloadGone { id }),
         DownloadUpdate::Finished { download, paths } => {
-            if let (Some(library), Some(path), Some(file)) = (library.upgrade(), paths.first(), download.files.first())
-                && let Err(error) = library.add_download(path, file)
+            if let Some(library) = library.upgrade()
+                && let Err(failure) = library.add_download(&paths, &download.files)
             {
-                tracing::warn!(%error, "a finished download is no model");
+                tracing::warn!(message = failure.message.en, "a finished download is no model");
             }
             watchers.tell(&AppEvent::Download { download });
         }

@@ -39,14 +39,15 @@ fn declarations() -> Vec<(&'static str, String)> {
         SearchRequest SearchPage HubModel RepoFile ModelPage ModelVersion Companion Presence
         PlanVersionsRequest PlannedVersions PlannedVersion
         DownloadRequest Download DownloadState
-        LibraryModel Integrity FileRole
+        LibraryModel LibraryFile LibraryPlace Program LibraryFolder AddedPaths RemoveRequest Removal VerifyProgress UpdatesFound
+        Integrity FileRole
         Measured MachineRates ReadRate KernelRate Correction CalibrationState Outcome Predictions
         Hardware RamModules Cpu Gpu GpuProbe Disk DiskKind Gauges Phase
         Wishes Aim Plan Verdict PlanLine PlanChoice Part Place MemoryBar BarPart Speed FileUse Quality QualityLoss ContextStep
         RuntimeState LoadRequest LoadEvent
         ChatSummary Chat Message Role EndReason GenerationStats
         SendRequest RenameRequest LeafRequest ChatEvent
-        AppInfo AppEvent
+        AppInfo Drag AppEvent
     }
     .into()
 }

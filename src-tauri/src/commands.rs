@@ -6,9 +6,10 @@ use serde::Serialize;
 use tandem_core::api;
 use tandem_core::app::App;
 use tandem_core::wire::{
-    AppEvent, AppInfo, Chat, ChatEvent, ChatSummary, Download, DownloadRequest, Failure, Hardware, LeafRequest,
-    LibraryModel, LoadEvent, LoadRequest, ModelPage, Plan, PlanVersionsRequest, PlannedVersions, Predictions,
-    RenameRequest, SearchPage, SearchRequest, SendRequest, Settings,
+    AddedPaths, AppEvent, AppInfo, Chat, ChatEvent, ChatSummary, Download, DownloadRequest, Failure, Hardware,
+    LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, Plan, PlanVersionsRequest,
+    PlannedVersions, Predictions, Removal, RemoveRequest, RenameRequest, SearchPage, SearchRequest, SendRequest,
+    Settings, UpdatesFound, VerifyProgress,
 };
 use tandem_engine::Flow;
 use tauri::ipc::{Channel, Invoke};
@@ -36,7 +37,16 @@ pub(crate) fn handler<R: Runtime>() -> impl Fn(Invoke<R>) -> bool + Send + Sync 
         resume_download,
         cancel_download,
         library,
+        rescan_library,
         add_model,
+        add_paths,
+        library_folders,
+        use_folder,
+        drop_folder,
+        verify_model,
+        stop_verify,
+        check_updates,
+        plan_removal,
         remove_model,
         load_model,
         unload_model,
@@ -133,12 +143,57 @@ async fn library(app: Tandem<'_>) -> Answer<Vec<LibraryModel>> {
 }
 
 #[command]
+async fn rescan_library(app: Tandem<'_>) -> Answer<Vec<LibraryModel>> {
+    api::rescan_library(&app).await
+}
+
+#[command]
 async fn add_model(app: Tandem<'_>, request: String) -> Answer<LibraryModel> {
     api::add_model(&app, request).await
 }
 
 #[command]
-async fn remove_model(app: Tandem<'_>, request: String) -> Answer<()> {
+async fn add_paths(app: Tandem<'_>, request: Vec<String>) -> Answer<AddedPaths> {
+    api::add_paths(&app, request).await
+}
+
+#[command]
+async fn library_folders(app: Tandem<'_>) -> Answer<Vec<LibraryFolder>> {
+    api::library_folders(&app).await
+}
+
+#[command]
+async fn use_folder(app: Tandem<'_>, request: String) -> Answer<LibraryFolder> {
+    api::use_folder(&app, request).await
+}
+
+#[command]
+async fn drop_folder(app: Tandem<'_>, request: String) -> Answer<()> {
+    api::drop_folder(&app, request).await
+}
+
+#[command]
+async fn verify_model(app: Tandem<'_>, request: String, events: Channel<VerifyProgress>) -> Answer<LibraryModel> {
+    api::verify_model(&app, request, into(events)).await
+}
+
+#[command]
+async fn stop_verify(app: Tandem<'_>, request: String) -> Answer<()> {
+    api::stop_verify(&app, request).await
+}
+
+#[command]
+async fn check_updates(app: Tandem<'_>) -> Answer<UpdatesFound> {
+    api::check_updates(&app).await
+}
+
+#[command]
+async fn plan_removal(app: Tandem<'_>, request: RemoveRequest) -> Answer<Removal> {
+    api::plan_removal(&app, request).await
+}
+
+#[command]
+async fn remove_model(app: Tandem<'_>, request: RemoveRequest) -> Answer<Removal> {
     api::remove_model(&app, request).await
 }
 

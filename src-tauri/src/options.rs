@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use tandem_core::app::{AppOptions, Calibration};
+use tandem_core::library::Environment;
 use tandem_core::paths::Paths;
 
 /// Run large language models on this computer, in a window.
@@ -29,6 +30,7 @@ impl Options {
             paths: self.data_dir.as_deref().map_or_else(Paths::standard, |dir| Some(Paths::under(dir))),
             hub_url: self.hub_url,
             nvml_path: self.nvml,
+            environment: Environment::of_process(),
             ..AppOptions::default()
         }
     }

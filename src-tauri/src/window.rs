@@ -1,10 +1,12 @@
 //! The window from its opening to its end.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tandem_core::app::App;
+use tandem_core::wire::Drag;
 use tauri::plugin::TauriPlugin;
-use tauri::{Runtime, Url};
+use tauri::{DragDropEvent, Manager, Runtime, Url, Window, WindowEvent};
 
 use crate::commands;
 use crate::refusal::Refusal;
@@ -15,6 +17,7 @@ pub(crate) fn run(app: &Arc<App>) -> Result<(), Refusal> {
         .manage(Arc::clone(app))
         .invoke_handler(commands::handler())
         .plugin(stay_on_own_pages())
+        .on_window_event(tell_drag)
         .setup(|tauri| {
             end_on_signal(tauri.handle().clone());
             Ok(())
@@ -27,6 +30,23 @@ pub(crate) fn run(app: &Arc<App>) -> Result<(), Refusal> {
         Ok(_) => Ok(()),
         Err(error) => Err(Refusal::Window(error)),
     }
+}
+
+/// Files and folders dragged over the window: the page itself never learns their paths.
+fn tell_drag<R: Runtime>(window: &Window<R>, event: &WindowEvent) {
+    let WindowEvent::DragDrop(event) = event else { return };
+    let drag = match event {
+        DragDropEvent::Enter { .. } => Drag::Over,
+        DragDropEvent::Drop { paths, .. } => Drag::Dropped { paths: paths.iter().map(|path| text(path)).collect() },
+        DragDropEvent::Leave => Drag::Left,
+        _ => return,
+    };
+    window.state::<Arc<App>>().tell_drag(drag);
+}
+
+/// A path for the page. One that is not Unicode leads nowhere, which adding it then says.
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 /// Tauri panics where there is no display; this says so before.

@@ -72,6 +72,24 @@ const scenes = [
     await page.click(id('nav-library'));
     await page.waitForSelector(`${id('library-row')} .verdict b`);
   }],
+  ['library-details', '', async (page) => {
+    await page.click(id('nav-library'));
+    const row = `${id('library-row')}[data-model-id="qwen3-30b"]`;
+    await page.click(`${row} ${id('model-details')}`);
+    await page.click(id('delete-of'));
+    await page.waitForSelector('[role=alertdialog]');
+  }],
+  ['library-verify', 'pace=6', async (page) => {
+    await page.click(id('nav-library'));
+    await page.click(id('verify-model'));
+    await page.waitForFunction(() => Number(document.querySelector('[data-testid=library-row] .prog')?.getAttribute('aria-valuenow')) >= 50);
+  }],
+  ['library-drop', '', async (page) => {
+    await page.click(id('nav-library'));
+    await page.waitForSelector(id('library-folder'));
+    await page.evaluate(() => window.fake.emit({ type: 'drag', drag: { type: 'over' } }));
+    await page.waitForSelector('.drop');
+  }],
   ['library-add', '', async (page) => {
     await page.click(id('nav-library'));
     await page.click(id('add-model'));

@@ -1,6 +1,7 @@
 //! One file per command.
 pub(crate) mod bench;
 pub(crate) mod calibrate;
+pub(crate) mod library;
 pub(crate) mod list;
 pub(crate) mod logits;
 pub(crate) mod plan;

@@ -1,400 +1,349 @@
 //! Models on this machine, in place: downloaded ones in the models folder, others wherever they lie.
 //!
-//! A model is known by its file (all shards of one are one model) and shown once, whatever path leads to it. Files of
-//! other programs are never touched; the app's own go to the trash.
+//! A model is known by its bytes: all shards of one are one model, projector and draft belong to it, and whatever paths and
+//! programs lead to it, it is shown once. Files of other programs are read and never changed, unless a person names the
+//! program whose files may go; then, as the app's own, they go to the trash.
 
-mod scan;
+mod error;
+mod found;
+mod item;
+mod known;
+mod layouts;
+mod removal;
+mod shelf;
+mod trash;
+mod upstream;
+mod verify;
 
-use std::fs;
-use std::io;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::UNIX_EPOCH;
 
-use sha2::{Digest, Sha256};
-use tandem_engine::gguf::{GgufError, ModelFacts, ShardName};
+use crate::error::Explain;
+use crate::store::Store;
+use crate::wire::{AddedPaths, Failure, LibraryFolder, LibraryModel, LibraryPlace, Program, RepoFile};
+use found::Found;
+use item::Depth;
+use layouts::Seen;
+use shelf::Shelf;
 
-use crate::error::{Explain, FileAction, FileError};
-use crate::store::{Store, StoreError, StoredModel, now_ms};
-use crate::wire::{ErrorCode, Failure, Integrity, LibraryModel, RepoFile, Text};
+pub use error::LibraryError;
+pub use known::{Environment, Os};
+pub use trash::Trash;
+
+/// Who hears of changes: all models, each time.
+pub type LibrarySink = Box<dyn Fn(Vec<LibraryModel>) + Send + Sync>;
 
 /// The library.
 pub struct Library {
     store: Arc<Store>,
     trash: Trash,
+    around: Environment,
     models_dir: Mutex<PathBuf>,
-    entries: Mutex<Vec<StoredModel>>,
-    on_change: Box<dyn Fn(Vec<LibraryModel>) + Send + Sync>,
+    entries: Mutex<Vec<LibraryModel>>,
+    folders: Mutex<Vec<UsedFolder>>,
+    /// Held while entries are brought together with what lies on the disk.
+    sorting: Mutex<()>,
+    has_rescanned: AtomicBool,
+    /// Checks under way, by model; set to stop one.
+    checks: Mutex<HashMap<String, Arc<AtomicBool>>>,
+    on_change: LibrarySink,
 }
 
-/// Where removed models go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trash {
-    /// The system's trash, from which a person can take them back.
-    System,
-    /// A folder.
-    Folder(PathBuf),
-}
-
-/// Why the library did not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum LibraryError {
-    /// The file cannot be reached, or not be moved.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The file is no model.
-    #[error(transparent)]
-    Gguf(#[from] GgufError),
-    /// The path is not Unicode, so that it cannot be shown or kept.
-    #[error("path is not Unicode: `{}`", path.display())]
-    PathNotUnicode {
-        /// Which path.
-        path: PathBuf,
-    },
-    /// No model of this identifier.
-    #[error("no model `{id}` in the library")]
-    Unknown {
-        /// What was asked for.
-        id: String,
-    },
-    /// The system's trash does not take the file.
-    #[error("cannot move `{}` to the trash: {source}", path.display())]
-    Trash {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: trash::Error,
-    },
-    /// It could not be kept.
-    #[error(transparent)]
-    Store(#[from] StoreError),
+/// A folder of other programs, or one that a person chose, that is used in place.
+#[derive(Clone, Debug)]
+struct UsedFolder {
+    program: Program,
+    path: PathBuf,
+    /// What could not be read when it was last looked into.
+    problems: Vec<Failure>,
 }
 
 impl Library {
-    /// Reads what is kept, looks at every file again, and takes in what lies in the models folder.
+    /// Reads what is kept and takes in what lies in the models folder. Folders of other programs are not looked into yet.
     pub fn open(
         store: Arc<Store>,
         models_dir: &Path,
         trash: Trash,
-        on_change: Box<dyn Fn(Vec<LibraryModel>) + Send + Sync>,
+        around: Environment,
+        on_change: LibrarySink,
     ) -> Result<Self, LibraryError> {
         let entries = store.models()?;
+        let kept = store.library_folders()?.into_iter();
+        let folders = kept.map(|(path, program)| UsedFolder { program, path, problems: Vec::new() }).collect();
         let library = Self {
             store,
             trash,
+            around,
             models_dir: Mutex::new(models_dir.to_owned()),
             entries: Mutex::new(entries),
+            folders: Mutex::new(folders),
+            sorting: Mutex::default(),
+            has_rescanned: AtomicBool::new(false),
+            checks: Mutex::default(),
             on_change,
         };
-        library.rescan();
+        library.scan(&[library.own_folder()], Depth::Thorough);
         Ok(library)
     }
 
     /// All models, in the order they were added.
     pub fn list(&self) -> Vec<LibraryModel> {
-        self.entries().iter().map(|entry| entry.model.clone()).collect()
+        lock(&self.entries).clone()
     }
 
     /// One model.
     pub fn get(&self, id: &str) -> Result<LibraryModel, LibraryError> {
-        let found = self.entries().iter().find(|entry| entry.model.id == id).map(|entry| entry.model.clone());
+        let found = lock(&self.entries).iter().find(|model| model.id == id).cloned();
         found.ok_or_else(|| LibraryError::Unknown { id: id.to_owned() })
     }
 
     /// The model that came from this file of a repo, or has its bytes.
     pub fn find(&self, file: &RepoFile) -> Option<LibraryModel> {
-        let is_same = |source: &RepoFile| match (&source.sha256, &file.sha256) {
-            (Some(a), Some(b)) => a == b,
-            _ => source.repo == file.repo && source.path == file.path && source.size_bytes == file.size_bytes,
-        };
-        self.entries()
-            .iter()
-            .map(|entry| &entry.model)
-            .find(|model| model.source.as_ref().is_some_and(is_same) && Path::new(&model.path).is_file())
-            .cloned()
+        let entries = lock(&self.entries);
+        entries.iter().find(|model| upstream::is_of(model, file) && Path::new(&model.path).is_file()).cloned()
     }
 
-    /// Takes a file in where it lies. Known ones are read again and keep their identifier.
-    pub fn add(&self, path: &Path) -> Result<LibraryModel, LibraryError> {
-        self.take_in(path, None)
+    /// Whether any folder but the app's own is used.
+    pub fn uses_folders(&self) -> bool {
+        !lock(&self.folders).is_empty() || lock(&self.entries).iter().flat_map(|model| &model.places).any(is_by_hand)
+    }
+
+    /// Takes a file in where it lies, with the shards and companions beside it. Known ones keep their identifier.
+    pub fn add(&self, path: &Path) -> Result<LibraryModel, Failure> {
+        let path = item::settled(path)?;
+        let owner = self.owner_of(&path);
+        let (program, folder) = owner.map_or((Program::Other, None), |owner| (owner.program, Some(owner.path)));
+        self.take_in(layouts::beside(program, folder.as_deref(), &path))
     }
 
     /// Takes in what a download has brought and compared with the hub's SHA256.
-    pub fn add_download(&self, path: &Path, source: &RepoFile) -> Result<LibraryModel, LibraryError> {
-        self.take_in(path, Some(source))
+    pub fn add_download(&self, paths: &[PathBuf], files: &[RepoFile]) -> Result<LibraryModel, Failure> {
+        let (Some(first), Some(source)) = (paths.first(), files.first()) else {
+            return Err(LibraryError::Unknown { id: String::new() }.explain());
+        };
+        let own = self.own_folder();
+        let mut found = layouts::beside(Program::Tandem, Some(&own.path), &item::settled(first)?);
+        for (path, file) in paths.iter().zip(files) {
+            let path = item::settled(path)?;
+            for file_found in found.parts.iter_mut().chain(&mut found.companions).filter(|found| found.path == path) {
+                (file_found.expected_sha256, file_found.sha256) = (file.sha256.clone(), file.sha256.clone());
+            }
+        }
+        found.source = Some(source.clone());
+        self.take_in(found)
     }
 
-    /// Takes a model out. Its files go to the trash if they are the app's own, else they stay as they are.
-    pub fn remove(&self, id: &str) -> Result<(), LibraryError> {
-        let model = self.get(id)?;
-        let path = Path::new(&model.path);
-        if self.is_own(path) {
-            for file in files_of(path) {
-                if file.exists() {
-                    self.trash.take(&file)?;
-                }
-            }
-            self.remove_empty_folders(path);
+    /// Takes in files and folders together; what cannot be added does not keep the others from it.
+    pub fn add_paths(&self, paths: &[PathBuf]) -> AddedPaths {
+        let mut added = AddedPaths::default();
+        for path in paths {
+            let failure = if path.is_dir() {
+                self.use_folder(path).map(|folder| added.folders.push(folder)).err()
+            } else {
+                self.add(path).map(|model| added.models.push(model)).err()
+            };
+            added.failures.extend(failure);
         }
-        self.store.remove_model(id)?;
-        self.entries().retain(|entry| entry.model.id != id);
+        added
+    }
+
+    /// Folders of other programs that are there, and those in use, each with what it holds.
+    pub fn folders(&self) -> Vec<LibraryFolder> {
+        let used = lock(&self.folders).clone();
+        let is_used = |path: &Path| used.iter().any(|folder| folder.path == path);
+        let known = known::folders(&self.around).into_iter().filter(|(_, path)| !is_used(path));
+        let offered = known.filter_map(|(program, path)| {
+            let seen = layouts::look(program, &path);
+            (!seen.found.is_empty()).then(|| told(program, &path, false, &seen))
+        });
+        let used = used.iter().map(|folder| {
+            let seen = layouts::look(folder.program, &folder.path);
+            LibraryFolder { problems: folder.problems.clone(), ..told(folder.program, &folder.path, true, &seen) }
+        });
+        used.chain(offered).collect()
+    }
+
+    /// From now on uses the models of a folder in place. One of a known program is read as that program keeps it.
+    pub fn use_folder(&self, path: &Path) -> Result<LibraryFolder, Failure> {
+        let path = item::settled(path)?;
+        let path = dunce::canonicalize(&path).unwrap_or(path);
+        let known = known::folders(&self.around).into_iter().find(|(_, folder)| *folder == path);
+        let program = known.map_or_else(|| layouts::detect(&path), |(program, _)| program);
+        self.store.use_folder(&path, program).map_err(LibraryError::Store)?;
+        let is_used = lock(&self.folders).iter().any(|folder| folder.path == path);
+        let folder = UsedFolder { program, path, problems: Vec::new() };
+        if !is_used {
+            lock(&self.folders).push(folder.clone());
+        }
+        let seen = layouts::look(program, &folder.path);
+        let answer = told(program, &folder.path, true, &seen);
+        self.scan(std::slice::from_ref(&folder), Depth::Quick);
+        self.changed();
+        Ok(LibraryFolder { problems: self.problems_of(&folder.path), ..answer })
+    }
+
+    /// No longer uses a folder: models that lie nowhere else leave the library. No file is touched.
+    pub fn drop_folder(&self, path: &Path) -> Result<(), Failure> {
+        self.store.drop_folder(path).map_err(LibraryError::Store)?;
+        lock(&self.folders).retain(|folder| folder.path != path);
+        let is_elsewhere =
+            |place: &LibraryPlace| place.folder.as_deref().is_none_or(|folder| Path::new(folder) != path);
+        let _one_at_a_time = lock(&self.sorting);
+        let mut models = self.list();
+        for model in &mut models {
+            model.places.retain(is_elsewhere);
+        }
+        models.retain(|model| !model.places.is_empty());
+        self.sort_in(models, &[], Vec::new(), Depth::Quick);
         self.changed();
         Ok(())
     }
 
     /// From now on downloads lie here; what lies elsewhere stays in the library.
     pub fn set_models_dir(&self, models_dir: &Path) {
-        *self.lock_models_dir() = models_dir.to_owned();
+        *lock(&self.models_dir) = models_dir.to_owned();
         self.rescan();
     }
 
-    /// Looks at every known file again, and for new ones in the models folder.
+    /// Looks at every known file again, and for new ones in all folders in use. One at a time.
     pub fn rescan(&self) {
-        let known: Vec<StoredModel> = self.entries().clone();
-        for entry in known {
-            self.look_again(entry);
+        let before = self.list();
+        let mut folders = vec![self.own_folder()];
+        folders.extend(lock(&self.folders).iter().cloned());
+        let is_first = !self.has_rescanned.swap(true, Ordering::Relaxed);
+        self.scan(&folders, if is_first { Depth::Thorough } else { Depth::Quick });
+        if self.list() != before {
+            self.changed();
         }
-        let models_dir = self.lock_models_dir().clone();
-        for path in scan::models_below(&models_dir) {
-            let is_known = unique(&path).is_ok_and(|place| self.get(&place.id).is_ok());
-            if !is_known && let Err(error) = self.insert(&path, None) {
-                tracing::warn!(%error, path = %path.display(), "a file in the models folder is no model");
+    }
+
+    /// Looks into folders and at files added by hand.
+    fn scan(&self, folders: &[UsedFolder], depth: Depth) {
+        let _one_at_a_time = lock(&self.sorting);
+        let known = self.list();
+        let by_hand = known.iter().flat_map(|model| &model.places).filter(|place| is_by_hand(place));
+        let by_hand = by_hand.filter(|place| Path::new(&place.path).is_file());
+        let mut found: Vec<Found> =
+            by_hand.map(|place| layouts::beside(place.program, None, Path::new(&place.path))).collect();
+        for folder in folders {
+            let Seen { found: inside, problems } = layouts::look(folder.program, &folder.path);
+            found.extend(inside);
+            self.set_problems(&folder.path, problems);
+        }
+        let looked_into: Vec<PathBuf> = folders.iter().map(|folder| folder.path.clone()).collect();
+        self.sort_in(known, &looked_into, found, depth);
+    }
+
+    /// Brings known models together with what was found, and keeps the outcome. The caller holds `sorting`.
+    fn sort_in(&self, known: Vec<LibraryModel>, looked_into: &[PathBuf], found: Vec<Found>, depth: Depth) {
+        let mut shelf = Shelf::new(known, looked_into);
+        for found in found {
+            let (path, folder) = (found.first().to_owned(), found.folder.clone());
+            if let Err(failure) = shelf.put(found) {
+                tracing::warn!(path = %path.display(), message = failure.message.en, "a file is no model");
+                self.add_problem(folder.as_deref(), failure);
             }
         }
+        self.keep_all(shelf.settle(depth));
+    }
+
+    fn take_in(&self, found: Found) -> Result<LibraryModel, Failure> {
+        let one_at_a_time = lock(&self.sorting);
+        let mut shelf = Shelf::new(self.list(), &[]);
+        let index = shelf.put(found)?;
+        let id = shelf.model(index).id.clone();
+        self.keep_all(shelf.settle(Depth::Quick));
+        drop(one_at_a_time);
         self.changed();
+        Ok(self.get(&id)?)
     }
 
-    fn take_in(&self, path: &Path, source: Option<&RepoFile>) -> Result<LibraryModel, LibraryError> {
-        let model = self.insert(path, source)?;
-        self.changed();
-        Ok(model)
-    }
-
-    fn insert(&self, path: &Path, source: Option<&RepoFile>) -> Result<LibraryModel, LibraryError> {
-        let place = unique(path)?;
-        let before = self.entries().iter().find(|entry| entry.model.id == place.id).cloned();
-        let stamp = stamp(&place.path).map_err(FileError::at(FileAction::Read, &place.path))?;
-        let unchanged = before.filter(|entry| entry.stamp == stamp);
-        let verified = source.is_some_and(|file| file.sha256.is_some());
-        let mut model = read(&place)?;
-        model.added_at_ms = unchanged.as_ref().map_or_else(now_ms, |entry| entry.model.added_at_ms);
-        model.integrity = match &unchanged {
-            _ if verified => Integrity::Verified,
-            Some(entry) => entry.model.integrity,
-            None => Integrity::Unverified,
-        };
-        model.source = source.cloned().or_else(|| unchanged.and_then(|entry| entry.model.source));
-        self.keep(StoredModel { stamp, model: model.clone() })?;
-        Ok(model)
-    }
-
-    /// Says what has become of a known file: gone, changed, or runnable by now.
-    fn look_again(&self, mut entry: StoredModel) {
-        let path = PathBuf::from(&entry.model.path);
-        let now = stamp(&path);
-        if now.as_ref().is_ok_and(|now| *now == entry.stamp) && entry.model.refusal.is_none() {
-            return;
-        }
-        match now {
-            Err(_) => entry.model.refusal = Some(missing(&path)),
-            Ok(now) => {
-                let place = Place { id: entry.model.id.clone(), path };
-                match read(&place) {
-                    Ok(mut fresh) => {
-                        let is_changed = now != entry.stamp;
-                        fresh.added_at_ms = entry.model.added_at_ms;
-                        fresh.integrity = if is_changed { Integrity::Unverified } else { entry.model.integrity };
-                        fresh.source = entry.model.source.take().filter(|_| !is_changed);
-                        entry = StoredModel { stamp: now, model: fresh };
-                    }
-                    Err(error) => entry.model.refusal = Some(error.explain()),
-                }
-            }
-        }
-        if let Err(error) = self.keep(entry) {
+    /// Keeps the models: in memory in any case, on disk if that works.
+    fn keep_all(&self, models: Vec<LibraryModel>) {
+        let before = std::mem::replace(&mut *lock(&self.entries), models.clone());
+        let gone = before.iter().filter(|old| models.iter().all(|model| model.id != old.id));
+        let written = models.iter().filter(|model| before.iter().all(|old| old != *model));
+        let removed = gone.map(|model| self.store.remove_model(&model.id));
+        for error in removed.chain(written.map(|model| self.store.put_model(model))).filter_map(Result::err) {
             tracing::warn!(%error, "the library cannot be kept");
         }
     }
 
-    /// Keeps an entry: in memory in any case, on disk if that works.
-    fn keep(&self, entry: StoredModel) -> Result<(), LibraryError> {
-        {
-            let mut entries = self.entries();
-            match entries.iter_mut().find(|known| known.model.id == entry.model.id) {
-                Some(known) => *known = entry.clone(),
-                None => entries.push(entry.clone()),
-            }
-        }
-        Ok(self.store.put_model(&entry)?)
+    /// Changes one model and keeps it, if it is still there.
+    fn update(&self, id: &str, change: impl FnOnce(&mut LibraryModel)) -> Result<LibraryModel, LibraryError> {
+        let model = {
+            let mut entries = lock(&self.entries);
+            let model = entries.iter_mut().find(|model| model.id == id);
+            let model = model.ok_or_else(|| LibraryError::Unknown { id: id.to_owned() })?;
+            change(model);
+            model.clone()
+        };
+        self.store.put_model(&model)?;
+        Ok(model)
     }
 
-    fn is_own(&self, path: &Path) -> bool {
-        dunce::canonicalize(&*self.lock_models_dir()).is_ok_and(|models_dir| path.starts_with(models_dir))
+    /// The models folder as one that is used.
+    fn own_folder(&self) -> UsedFolder {
+        let path = lock(&self.models_dir).clone();
+        let path = dunce::canonicalize(&path).unwrap_or(path);
+        UsedFolder { program: Program::Tandem, path, problems: Vec::new() }
     }
 
-    /// Leaves no empty publisher or repo folders behind.
-    fn remove_empty_folders(&self, path: &Path) {
-        let Ok(models_dir) = dunce::canonicalize(&*self.lock_models_dir()) else { return };
-        let folders = path.ancestors().skip(1).take_while(|dir| dir.starts_with(&models_dir) && **dir != models_dir);
-        for folder in folders {
-            if fs::remove_dir(folder).is_err() {
-                return;
-            }
+    /// The folder in use that holds a file.
+    fn owner_of(&self, path: &Path) -> Option<UsedFolder> {
+        let used = lock(&self.folders).clone();
+        std::iter::once(self.own_folder()).chain(used).find(|folder| path.starts_with(&folder.path))
+    }
+
+    fn set_problems(&self, path: &Path, problems: Vec<Failure>) {
+        if let Some(folder) = lock(&self.folders).iter_mut().find(|folder| folder.path == path) {
+            folder.problems = problems;
         }
+    }
+
+    fn add_problem(&self, path: Option<&Path>, problem: Failure) {
+        if let Some(folder) = lock(&self.folders).iter_mut().find(|folder| Some(folder.path.as_path()) == path) {
+            folder.problems.push(problem);
+        }
+    }
+
+    fn problems_of(&self, path: &Path) -> Vec<Failure> {
+        let folders = lock(&self.folders);
+        folders.iter().find(|folder| folder.path == path).map(|folder| folder.problems.clone()).unwrap_or_default()
     }
 
     fn changed(&self) {
         (self.on_change)(self.list());
     }
-
-    fn entries(&self) -> MutexGuard<'_, Vec<StoredModel>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_models_dir(&self) -> MutexGuard<'_, PathBuf> {
-        self.models_dir.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Trash {
-    fn take(&self, file: &Path) -> Result<(), LibraryError> {
-        match self {
-            Self::System => trash::delete(file).map_err(|source| LibraryError::Trash { path: file.to_owned(), source }),
-            Self::Folder(folder) => {
-                let name = file.file_name().unwrap_or(file.as_os_str());
-                fs::create_dir_all(folder).map_err(FileError::at(FileAction::Write, folder))?;
-                Ok(fs::rename(file, folder.join(name)).map_err(FileError::at(FileAction::Move, file))?)
-            }
-        }
+/// A folder as its names tell, with no file opened.
+fn told(program: Program, path: &Path, is_used: bool, seen: &Seen) -> LibraryFolder {
+    let files: std::collections::BTreeSet<&Path> =
+        seen.found.iter().flat_map(Found::files).map(|file| file.path.as_path()).collect();
+    let real: std::collections::BTreeSet<PathBuf> =
+        files.iter().filter_map(|path| dunce::canonicalize(path).ok()).collect();
+    let models: std::collections::BTreeSet<PathBuf> =
+        seen.found.iter().filter_map(|found| dunce::canonicalize(found.first()).ok()).collect();
+    LibraryFolder {
+        path: path.to_string_lossy().into_owned(),
+        program,
+        is_used,
+        n_models: models.len(),
+        size_bytes: real.iter().filter_map(|path| path.metadata().ok()).map(|about| about.len()).sum(),
+        problems: seen.problems.clone(),
     }
 }
 
-impl Explain for LibraryError {
-    fn explain(&self) -> Failure {
-        match self {
-            Self::File(error) => error.explain(),
-            Self::Gguf(error) => error.explain(),
-            Self::Store(error) => error.explain(),
-            Self::PathNotUnicode { path } => Failure::new(
-                ErrorCode::BadRequest,
-                Text::new(
-                    format!("the name `{}` holds bytes that are no text", path.display()),
-                    format!("名称 `{}` 含有无法识别的字节", path.display()),
-                ),
-                Text::new("rename the file or its folder", "重命名该文件或其文件夹"),
-            ),
-            Self::Unknown { .. } => Failure::new(
-                ErrorCode::ModelMissing,
-                Text::new("this model is not in the library any more", "该模型已不在模型库中"),
-                Text::new("choose another model, or add its file again", "选择其他模型，或者重新添加文件"),
-            ),
-            Self::Trash { path, source } => Failure::new(
-                ErrorCode::Io,
-                Text::new(
-                    format!("`{}` cannot be moved to the trash: {source}", path.display()),
-                    format!("无法将 `{}` 移到回收站：{source}", path.display()),
-                ),
-                Text::new("delete the file in the file manager", "在文件管理器中删除该文件"),
-            ),
-        }
-    }
+fn is_by_hand(place: &LibraryPlace) -> bool {
+    place.folder.is_none()
 }
 
-/// A model's first file, and the identifier that follows from where it really lies.
-struct Place {
-    id: String,
-    path: PathBuf,
-}
-
-/// Follows links for the identifier, but keeps the name: linked caches have names that say nothing.
-fn unique(path: &Path) -> Result<Place, LibraryError> {
-    let absolute = std::path::absolute(path).map_err(FileError::at(FileAction::Read, path))?;
-    let (Some(folder), Some(name)) = (absolute.parent(), absolute.file_name()) else {
-        return Err(GgufError::NotAFile { path: absolute }.into());
-    };
-    let mut path = dunce::canonicalize(folder).map_err(FileError::at(FileAction::Read, &absolute))?.join(name);
-    if let Some(shard) = ShardName::parse(&name.to_string_lossy()) {
-        path.set_file_name(shard.sibling(1));
-    }
-    let real = dunce::canonicalize(&path).map_err(FileError::at(FileAction::Read, &path))?;
-    if path.to_str().is_none() {
-        return Err(LibraryError::PathNotUnicode { path });
-    }
-    let digest = Sha256::digest(real.as_os_str().as_encoded_bytes());
-    let id = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    Ok(Place { id, path })
-}
-
-/// Reads a model's header. Nothing is known yet of when it came and whether its bytes are right.
-fn read(place: &Place) -> Result<LibraryModel, LibraryError> {
-    let facts = ModelFacts::from_file(&place.path)?;
-    let file_name = place.path.file_name().unwrap_or_default().to_string_lossy();
-    let stem = ShardName::parse(&file_name)
-        .map_or_else(|| file_name.trim_end_matches(".gguf").to_owned(), |shard| shard.prefix);
-    let quant = facts.quant_label();
-    Ok(LibraryModel {
-        id: place.id.clone(),
-        name: display_name(&stem, &quant, facts.name()),
-        quant,
-        architecture: facts.architecture().unwrap_or_default().to_owned(),
-        path: place.path.to_string_lossy().into_owned(),
-        size_bytes: facts.file_bytes,
-        n_params: facts.n_params(),
-        context_length: facts.context_length().unwrap_or_default().into(),
-        integrity: Integrity::Unverified,
-        source: None,
-        refusal: facts.refusal().err().map(|refusal| refusal.explain()),
-        added_at_ms: 0,
-    })
-}
-
-/// What people call a model: its file's name without the quant label. `general.name` often holds what a training run was
-/// called, so it only serves where the file's name says nothing.
-fn display_name(stem: &str, quant: &str, general_name: Option<&str>) -> String {
-    let cut = stem.len().saturating_sub(quant.len());
-    let bare = match stem.get(cut..) {
-        Some(end) if end.eq_ignore_ascii_case(quant) => stem[..cut].trim_end_matches(['-', '.', '_']),
-        _ => stem,
-    };
-    let is_digest =
-        bare.trim_start_matches("sha256-").len() == 64 && bare.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    let says_nothing = is_digest || ["", "model", "ggml-model"].contains(&bare.to_ascii_lowercase().as_str());
-    match general_name {
-        Some(name) if says_nothing => name.to_owned(),
-        _ if bare.is_empty() => stem.to_owned(),
-        _ => bare.to_owned(),
-    }
-}
-
-/// All files of the model whose first file this is.
-fn files_of(path: &Path) -> Vec<PathBuf> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    match ShardName::parse(&name) {
-        Some(shard) => shard.all().map(|name| path.with_file_name(name)).collect(),
-        None => vec![path.to_owned()],
-    }
-}
-
-/// Sizes and times of all files: equal as long as nobody writes to them.
-fn stamp(path: &Path) -> io::Result<String> {
-    let one = |file: PathBuf| {
-        let metadata = fs::metadata(file)?;
-        let changed = metadata.modified()?.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
-        Ok(format!("{}@{changed}", metadata.len()))
-    };
-    Ok(files_of(path).into_iter().map(one).collect::<io::Result<Vec<_>>>()?.join(" "))
-}
-
-fn missing(path: &Path) -> Failure {
-    let path = path.display();
-    Failure::new(
-        ErrorCode::ModelMissing,
-        Text::new(format!("`{path}` is not there any more"), format!("`{path}` 已不存在")),
-        Text::new(
-            "put the file back or connect its drive; or take the model out of the library",
-            "放回文件或连接磁盘；也可将其移出模型库",
-        ),
-    )
+/// A panic while holding one of these leaves nothing half-done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ mod rest;
 mod schema;
 
 pub use chats::{NewTurn, Turn};
-pub use rest::StoredModel;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,18 +1,11 @@
 //! The small tables: settings, library models and measured speeds.
 
+use std::path::{Path, PathBuf};
+
 use rusqlite::{OptionalExtension, params};
 
 use super::{Store, StoreError, now_ms};
-use crate::wire::{GenerationStats, LibraryModel, Settings};
-
-/// A library model as it is kept: what was read from the file, and the file's state when it was read.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StoredModel {
-    /// Size, time and reader; when it differs the file is read again.
-    pub stamp: String,
-    /// What was read.
-    pub model: LibraryModel,
-}
+use crate::wire::{GenerationStats, LibraryModel, Program, Settings};
 
 impl Store {
     /// The settings; defaults where nothing was chosen, or where what was kept cannot be read.
@@ -31,15 +24,14 @@ impl Store {
     }
 
     /// All library models, in the order they were added. Entries that cannot be read are left out, and kept.
-    pub fn models(&self) -> Result<Vec<StoredModel>, StoreError> {
+    pub fn models(&self) -> Result<Vec<LibraryModel>, StoreError> {
         let connection = self.lock();
-        let mut statement = connection.prepare_cached("SELECT stamp, model FROM models ORDER BY rowid")?;
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+        let mut statement = connection.prepare_cached("SELECT model FROM models ORDER BY rowid")?;
+        let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
         let mut models = Vec::new();
         for row in rows {
-            let (stamp, json) = row?;
-            match serde_json::from_str(&json) {
-                Ok(model) => models.push(StoredModel { stamp, model }),
+            match serde_json::from_str(&row?) {
+                Ok(model) => models.push(model),
                 Err(error) => tracing::warn!(%error, "a library entry cannot be read"),
             }
         }
@@ -47,11 +39,35 @@ impl Store {
     }
 
     /// Adds or replaces a library model.
-    pub fn put_model(&self, entry: &StoredModel) -> Result<(), StoreError> {
-        let sql = "INSERT INTO models (id, path, stamp, model) VALUES (?1, ?2, ?3, ?4)
-                   ON CONFLICT (id) DO UPDATE SET path = excluded.path, stamp = excluded.stamp, model = excluded.model";
-        let model = &entry.model;
-        self.lock().execute(sql, params![model.id, model.path, entry.stamp, serde_json::to_string(model)?])?;
+    pub fn put_model(&self, model: &LibraryModel) -> Result<(), StoreError> {
+        // Sizes and times of files stand in the model itself; older versions had them in `stamp`.
+        let sql = "INSERT INTO models (id, path, stamp, model) VALUES (?1, ?2, '', ?3)
+                   ON CONFLICT (id) DO UPDATE SET path = excluded.path, model = excluded.model";
+        self.lock().execute(sql, params![model.id, model.path, serde_json::to_string(model)?])?;
+        Ok(())
+    }
+
+    /// Folders whose models are used in place, in the order they were chosen, and whose they are.
+    pub fn library_folders(&self) -> Result<Vec<(PathBuf, Program)>, StoreError> {
+        let connection = self.lock();
+        let mut statement = connection.prepare_cached("SELECT path, program FROM library_folders ORDER BY rowid")?;
+        let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+        let rows = rows.collect::<Result<Vec<_>, _>>()?;
+        let program = |json: String| serde_json::from_str(&json).unwrap_or(Program::Other);
+        Ok(rows.into_iter().map(|(path, json)| (PathBuf::from(path), program(json))).collect())
+    }
+
+    /// Keeps that a folder is used.
+    pub fn use_folder(&self, path: &Path, program: Program) -> Result<(), StoreError> {
+        let sql = "INSERT INTO library_folders (path, program) VALUES (?1, ?2)
+                   ON CONFLICT (path) DO UPDATE SET program = excluded.program";
+        self.lock().execute(sql, params![path.to_string_lossy(), serde_json::to_string(&program)?])?;
+        Ok(())
+    }
+
+    /// Forgets that a folder is used.
+    pub fn drop_folder(&self, path: &Path) -> Result<(), StoreError> {
+        self.lock().execute("DELETE FROM library_folders WHERE path = ?1", [path.to_string_lossy()])?;
         Ok(())
     }
 
@@ -78,13 +94,11 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::wire::{Integrity, Theme};
 
-    fn model(id: &str, name: &str) -> StoredModel {
-        let model = LibraryModel {
+    fn model(id: &str, name: &str) -> LibraryModel {
+        LibraryModel {
             id: id.into(),
             name: name.into(),
             quant: "Q4_1".into(),
@@ -97,8 +111,10 @@ mod tests {
             source: None,
             refusal: None,
             added_at_ms: 4,
-        };
-        StoredModel { stamp: "1@2".into(), model }
+            files: Vec::new(),
+            places: Vec::new(),
+            newer: None,
+        }
     }
 
     #[test]
@@ -115,6 +131,14 @@ mod tests {
         assert_eq!(store.models().unwrap(), [model("b", "three"), model("a", "two")]);
         store.remove_model("b").unwrap();
         assert_eq!(store.models().unwrap(), [model("a", "two")]);
+
+        let folder = Path::new("/模型/ollama 🙂");
+        for program in [Program::Other, Program::Ollama] {
+            store.use_folder(folder, program).unwrap();
+        }
+        assert_eq!(store.library_folders().unwrap(), [(folder.to_owned(), Program::Ollama)]);
+        store.drop_folder(folder).unwrap();
+        assert_eq!(store.library_folders().unwrap(), []);
 
         assert_eq!(store.last_measurement("a").unwrap(), None);
         for n_generated_tokens in [20, 30] {

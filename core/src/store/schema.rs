@@ -63,6 +63,12 @@ pub(super) const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (model_id, machine, context_length)
     );
 ",
+    "
+    CREATE TABLE library_folders (
+        path    TEXT PRIMARY KEY,
+        program TEXT NOT NULL
+    );
+",
 ];
 
 /// Takes the steps that are missing, each in a transaction. An older database at `path` is copied first.

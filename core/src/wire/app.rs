@@ -26,6 +26,21 @@ pub struct AppInfo {
     pub notices: Vec<Failure>,
 }
 
+/// Files and folders dragged over the window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Drag {
+    /// They are over it.
+    Over,
+    /// They have gone again.
+    Left,
+    /// They were dropped.
+    Dropped {
+        /// Their full paths.
+        paths: Vec<String>,
+    },
+}
+
 /// What the app tells the window without being asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -44,6 +59,11 @@ pub enum AppEvent {
     Library {
         /// All of it.
         models: Vec<LibraryModel>,
+    },
+    /// Something is dragged over the window, or dropped on it.
+    Drag {
+        /// What happens.
+        drag: Drag,
     },
     /// What is loaded changed.
     Runtime {

@@ -343,6 +343,103 @@ export type LibraryModel = {
   refusal: Failure | null,
   /** When it was added. */
   added_at_ms: number,
+  /** Every file of it: the model's own in order, then those that go with it. */
+  files: Array<LibraryFile>,
+  /** Every place where it lies; the first is the one in use. */
+  places: Array<LibraryPlace>,
+  /** What the hub has in its stead by now, as far as anybody has looked. */
+  newer: RepoFile | null,
+};
+
+/** One file of a model on this machine. */
+export type LibraryFile = {
+  /** Full path. */
+  path: string,
+  /** What it is to the model. */
+  role: FileRole,
+  /** Size. */
+  size_bytes: number,
+  /** When it was last changed. */
+  modified_ms: number,
+  /** SHA256 in hex that the hub, or the program that fetched it, promises. */
+  expected_sha256: string | null,
+  /** SHA256 in hex of the bytes on the disk, once computed. */
+  sha256: string | null,
+};
+
+/** A place where a model lies. */
+export type LibraryPlace = {
+  /** Path of its first file there. */
+  path: string,
+  /** Whose place it is. */
+  program: Program,
+  /** The folder in use that holds it; absent for a file that was added by itself. */
+  folder: string | null,
+};
+
+/** A program that keeps models on this machine. */
+export type Program = "tandem" | "lm_studio" | "ollama" | "hugging_face" | "jan" | "llama_cpp" | "other";
+
+/** A folder with models that is used in place, or could be. */
+export type LibraryFolder = {
+  /** Full path. */
+  path: string,
+  /** Whose folder it is. */
+  program: Program,
+  /** Whether its models are in the library. */
+  is_used: boolean,
+  /** Models in it. */
+  n_models: number,
+  /** Of all their files. */
+  size_bytes: number,
+  /** What in it could not be read. */
+  problems: Array<Failure>,
+};
+
+/** What became of files and folders that were added together. */
+export type AddedPaths = {
+  /** Models of the files. */
+  models: Array<LibraryModel>,
+  /** Folders, now used in place. */
+  folders: Array<LibraryFolder>,
+  /** Why the others were not added. */
+  failures: Array<Failure>,
+};
+
+/** Asks for a model to be removed, or what that would mean. */
+export type RemoveRequest = {
+  /** The model. */
+  model_id: string,
+  /** Other programs whose files may go too; the app's own always do. */
+  of_programs: Array<Program>,
+};
+
+/** What removing a model does. */
+export type Removal = {
+  /** Files that go to the trash. */
+  files: Array<string>,
+  /** Space that this frees once the trash is empty; less than the files where others share their bytes. */
+  freed_bytes: number,
+  /** Places where the model stays. */
+  stays: Array<LibraryPlace>,
+};
+
+/** How far a check of a model's files is. */
+export type VerifyProgress = {
+  /** Read so far. */
+  done_bytes: number,
+  /** Of all files. */
+  total_bytes: number,
+};
+
+/** What a look for newer versions found. */
+export type UpdatesFound = {
+  /** Models whose repos were asked. */
+  n_checked: number,
+  /** Models of which the hub has another version by now. */
+  n_newer: number,
+  /** Why some repos did not answer. */
+  failures: Array<Failure>,
 };
 
 /** Whether a model file's bytes are known to be right. */
@@ -937,6 +1034,12 @@ export type AppInfo = {
   notices: Array<Failure>,
 };
 
+/** Files and folders dragged over the window. */
+export type Drag = { "type": "over" } | { "type": "left" } | { "type": "dropped",
+  /** Their full paths. */
+  paths: Array<string>,
+};
+
 /** What the app tells the window without being asked. */
 export type AppEvent = { "type": "download",
   /** The download. */
@@ -944,7 +1047,9 @@ export type AppEvent = { "type": "download",
   /** Its identifier. */
   id: string, } | { "type": "library",
   /** All of it. */
-  models: Array<LibraryModel>, } | { "type": "runtime",
+  models: Array<LibraryModel>, } | { "type": "drag",
+  /** What happens. */
+  drag: Drag, } | { "type": "runtime",
   /** Now. */
   state: RuntimeState, } | { "type": "calibration",
   /** Now. */

@@ -1,6 +1,7 @@
 /** Everything the window asks of the app: one method per command, under the command's own name. */
 
 import type {
+  AddedPaths,
   AppEvent,
   AppInfo,
   Chat,
@@ -11,6 +12,7 @@ import type {
   Failure,
   Hardware,
   LeafRequest,
+  LibraryFolder,
   LibraryModel,
   LoadEvent,
   LoadRequest,
@@ -19,11 +21,15 @@ import type {
   PlanVersionsRequest,
   PlannedVersions,
   Predictions,
+  Removal,
+  RemoveRequest,
   RenameRequest,
   SearchPage,
   SearchRequest,
   SendRequest,
   Settings,
+  UpdatesFound,
+  VerifyProgress,
 } from '../wire';
 
 /** Receives what a command reports while it runs. */
@@ -47,8 +53,17 @@ export interface Backend {
   resume_download(id: string): Promise<void>;
   cancel_download(id: string): Promise<void>;
   library(): Promise<LibraryModel[]>;
+  rescan_library(): Promise<LibraryModel[]>;
   add_model(path: string): Promise<LibraryModel>;
-  remove_model(modelId: string): Promise<void>;
+  add_paths(paths: string[]): Promise<AddedPaths>;
+  library_folders(): Promise<LibraryFolder[]>;
+  use_folder(path: string): Promise<LibraryFolder>;
+  drop_folder(path: string): Promise<void>;
+  verify_model(modelId: string, events: Sink<VerifyProgress>): Promise<LibraryModel>;
+  stop_verify(modelId: string): Promise<void>;
+  check_updates(): Promise<UpdatesFound>;
+  plan_removal(request: RemoveRequest): Promise<Removal>;
+  remove_model(request: RemoveRequest): Promise<Removal>;
   load_model(request: LoadRequest, events: Sink<LoadEvent>): Promise<void>;
   unload_model(): Promise<void>;
   chats(): Promise<ChatSummary[]>;

@@ -1,6 +1,6 @@
 /** What the fake backend starts with: an invented hub, machine, library and chats. */
 
-import type { Chat, ChatSummary, Download, Failure, Hardware, HubModel, LibraryModel, MachineRates, Message, Outcome, Settings } from '../wire';
+import type { Chat, ChatSummary, Download, Failure, FileRole, Hardware, HubModel, LibraryFile, LibraryFolder, LibraryModel, MachineRates, Message, Outcome, Program, Settings } from '../wire';
 import type { FakeModel } from './fake-plans';
 
 const GIB = 1024 ** 3;
@@ -123,15 +123,46 @@ export const repos: FakeRepo[] = [
 ];
 
 export function libraryModel(id: string, name: string, quant: string, gib: number, extra: Partial<LibraryModel> = {}): LibraryModel {
-  return { id, name, quant, architecture: 'llama', path: `/home/me/.local/share/tandem/models/${name}-${quant}.gguf`, size_bytes: Math.round(gib * GIB), n_params: 8e9, context_length: 32768, integrity: 'verified', source: null, refusal: null, added_at_ms: Date.now() - DAY_MS, ...extra };
+  const path = extra.path ?? `/home/me/.local/share/tandem/models/${name}-${quant}.gguf`;
+  const size_bytes = Math.round(gib * GIB);
+  const sha256 = extra.integrity === 'unverified' ? null : 'b'.repeat(64);
+  return { id, name, quant, architecture: 'llama', path, size_bytes, n_params: 8e9, context_length: 32768, integrity: 'verified', source: null, refusal: null, added_at_ms: Date.now() - DAY_MS, files: [{ path, role: 'model', size_bytes, modified_ms: 0, expected_sha256: sha256, sha256 }], places: [{ path, program: 'tandem', folder: '/home/me/.local/share/tandem/models' }], newer: null, ...extra };
+}
+
+/** A model of another program, used in place. */
+function foreign(program: Program, folder: string, path: string): Pick<LibraryModel, 'path' | 'places' | 'integrity'> {
+  return { integrity: 'unverified', path: `${folder}/${path}`, places: [{ path: `${folder}/${path}`, program, folder }] };
+}
+
+const LM_STUDIO = '/home/me/.lmstudio/models';
+const OLLAMA = '/usr/share/ollama/.ollama/models';
+
+export function fakeFolders(): LibraryFolder[] {
+  const denied: Failure = { code: 'io', message: { en: '`/home/me/.lmstudio/models/old` cannot be read: access is denied', zh: '无法读取 `/home/me/.lmstudio/models/old`：没有权限' }, hint: { en: 'change the folder\'s permissions, or choose another folder', zh: '修改文件夹权限，或者换一个文件夹' } };
+  return [
+    { path: LM_STUDIO, program: 'lm_studio', is_used: true, n_models: 1, size_bytes: 17.3 * GIB, problems: [denied] },
+    { path: OLLAMA, program: 'ollama', is_used: true, n_models: 1, size_bytes: 5.3 * GIB, problems: [] },
+    { path: '/home/me/.cache/huggingface/hub', program: 'hugging_face', is_used: false, n_models: 12, size_bytes: 84.2 * GIB, problems: [] },
+    { path: '/home/me/.local/share/Jan/data/llamacpp/models', program: 'jan', is_used: false, n_models: 1, size_bytes: 4.7 * GIB, problems: [] },
+  ];
 }
 
 export function fakeLibrary(): LibraryModel[] {
+  const qwen = foreign('lm_studio', LM_STUDIO, 'Qwen/Qwen3-30B-A3B-2507-GGUF/Qwen3-30B-A3B-2507-Q4_K_M-00001-of-00002.gguf');
+  const file = (path: string, role: FileRole, gib: number): LibraryFile => ({ path, role, size_bytes: gib * GIB, modified_ms: 0, expected_sha256: null, sha256: null });
+  const newer = { repo: 'bartowski/Ministral-3-8B-Instruct-GGUF', commit: 'c'.repeat(40), path: 'Ministral-3-8B-Instruct-Q5_K_M.gguf', size_bytes: 5.3 * GIB, sha256: 'd'.repeat(64), hash_word: { type: 'unknown' } as const };
   return [
     libraryModel('smollm2', 'SmolLM2 135M Instruct', 'Q4_1', 0.0913, { n_params: 135e6, context_length: 8192 }),
-    libraryModel('qwen3-30b', 'Qwen3 30B-A3B 2507', 'Q4_K_M', 17.3, { n_params: 30.5e9, architecture: 'qwen3moe', integrity: 'unverified', path: '/home/me/.lmstudio/models/Qwen3-30B-A3B-2507-Q4_K_M.gguf', context_length: 262144 }),
-    libraryModel('ministral-8b', 'Ministral 3 8B', 'Q5_K_M', 5.3),
+    libraryModel('qwen3-30b', 'Qwen3 30B-A3B 2507', 'Q4_K_M', 17.3, {
+      ...qwen,
+      n_params: 30.5e9,
+      architecture: 'qwen3moe',
+      context_length: 262144,
+      files: [file(qwen.path, 'model', 9.3), file(qwen.path.replace('00001-of', '00002-of'), 'model', 8), file(`${LM_STUDIO}/Qwen/Qwen3-30B-A3B-2507-GGUF/mmproj-F16.gguf`, 'projector', 0.9)],
+    }),
+    libraryModel('ministral-8b', 'Ministral 3 8B', 'Q5_K_M', 5.3, { newer }),
     libraryModel('lfm2', 'LFM2 8B-A1B', 'Q4_K_M', 4.7, { n_params: 8.3e9, architecture: 'lfm2moe', source: fakeDownloads()[4]!.files[0]! }),
+    libraryModel('gemma3', 'gemma3:4b', 'Q4_K_M', 5.3, { ...foreign('ollama', OLLAMA, `blobs/sha256-${'e'.repeat(64)}`), architecture: 'gemma3' }),
     libraryModel('nemotron', 'Nemotron 3 Nano 30B', 'IQ4_XS', 15.9, { architecture: 'nemotron_h_moe', integrity: 'mismatched', refusal: { code: 'unknown_architecture', message: { en: 'The architecture `nemotron_h_moe` does not run here yet.', zh: '架构 `nemotron_h_moe` 暂不支持。' }, hint: { en: 'Pick a model of another family.', zh: '请选择其他系列的模型。' } } }),
   ];
 }

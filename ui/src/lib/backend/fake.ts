@@ -5,9 +5,9 @@
  * replaces by something that returns at once.
  */
 
-import type { AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, LibraryModel, Message, ModelPage, Phase, Plan, Predictions, RepoFile, RuntimeState, SendRequest, Settings } from '../wire';
+import type { AddedPaths, AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, LibraryFolder, LibraryModel, Message, ModelPage, Phase, Plan, Predictions, Removal, RemoveRequest, RepoFile, RuntimeState, SendRequest, Settings, UpdatesFound, VerifyProgress } from '../wire';
 import type { Backend, Sink } from './backend';
-import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, incomplete, INCOMPLETE_REPO, REASONING, repos, SECOND_ANSWER, type FakeRepo } from './fake-data';
+import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeFolders, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, type FakeRepo, incomplete, INCOMPLETE_REPO, libraryModel, REASONING, repos, SECOND_ANSWER } from './fake-data';
 import { fakePlan } from './fake-plans';
 
 const GIB = 1024 ** 3;
@@ -42,6 +42,8 @@ export class FakeBackend implements Backend {
   #calibration: CalibrationState;
   #isStopped = false;
   #isUnloaded = false;
+  #folders: LibraryFolder[] = [];
+  readonly #stopped = new Set<string>();
   #nextId = 1000;
   #phase: Phase = 'empty';
   #rate: number | null = null;
@@ -55,6 +57,7 @@ export class FakeBackend implements Backend {
     this.#hardware = fakeHardware(withGpu);
     this.#calibration = library === 'full' ? { type: 'done', rates: fakeRates } : { type: 'absent' };
     this.#library = library === 'empty' ? [] : library === 'starter' ? fakeLibrary().slice(0, 1) : fakeLibrary();
+    this.#folders = library === 'full' ? fakeFolders() : [];
     this.#chats = library === 'full' ? fakeChats() : [];
     for (const download of withDownloads ? fakeDownloads() : []) this.#downloads.set(download.id, download);
     this.#pause = pause;
@@ -211,10 +214,77 @@ export class FakeBackend implements Backend {
     return this.#keep({ ...fakeLibrary()[2]!, id: `m${this.#nextId++}`, name, path, integrity: 'unverified', added_at_ms: Date.now() });
   }
 
-  async remove_model(id: string): Promise<void> {
-    this.#enter('remove_model', id);
-    this.#library = this.#library.filter((model) => model.id !== id);
+  async rescan_library(): Promise<LibraryModel[]> {
+    this.#enter('rescan_library');
+    return [...this.#library];
+  }
+
+  async add_paths(paths: string[]): Promise<AddedPaths> {
+    this.#enter('add_paths', paths);
+    const added: AddedPaths = { models: [], folders: [], failures: [] };
+    for (const path of paths) {
+      if (path.endsWith('.gguf')) added.models.push(await this.add_model(path));
+      else if (path.includes('.')) await this.add_model(path).catch((failure: Failure) => added.failures.push(failure));
+      else added.folders.push(await this.use_folder(path));
+    }
+    return added;
+  }
+
+  async library_folders(): Promise<LibraryFolder[]> {
+    this.#enter('library_folders');
+    return structuredClone(this.#folders);
+  }
+
+  async use_folder(path: string): Promise<LibraryFolder> {
+    this.#enter('use_folder', path);
+    const folder = { ...(this.#folders.find((folder) => folder.path === path) ?? { path, program: 'other' as const, n_models: 1, size_bytes: GIB, problems: [] }), is_used: true };
+    this.#folders = [...this.#folders.filter((other) => other.path !== path), folder];
+    this.#keep(libraryModel(`m${this.#nextId++}`, 'Mistral Small 3.2', 'Q4_K_M', 13.3, { integrity: 'unverified', path: `${path}/mistral.gguf`, places: [{ path: `${path}/mistral.gguf`, program: folder.program, folder: path }] }));
+    return folder;
+  }
+
+  async drop_folder(path: string): Promise<void> {
+    this.#enter('drop_folder', path);
+    this.#folders = this.#folders.map((folder) => (folder.path === path ? { ...folder, is_used: false } : folder));
+    this.#library = this.#library.filter(({ places }) => places.some(({ folder }) => folder !== path));
     this.emit({ type: 'library', models: [...this.#library] });
+  }
+
+  async verify_model(id: string, events: Sink<VerifyProgress>): Promise<LibraryModel> {
+    this.#enter('verify_model', id);
+    this.#stopped.delete(id);
+    const total_bytes = this.#library.find((model) => model.id === id)?.size_bytes ?? 0;
+    for (let share = 0; share <= 1; share += 0.125) {
+      if (this.#stopped.has(id)) throw { code: 'cancelled', message: { en: 'stopped', zh: '已停止' }, hint: { en: 'nothing was changed', zh: '没有任何改动' } } satisfies Failure;
+      events({ done_bytes: total_bytes * share, total_bytes });
+      await this.#pause(200);
+    }
+    this.#library = this.#library.map((model) => (model.id === id ? { ...model, integrity: 'verified' as const, files: model.files.map((file) => ({ ...file, sha256: file.expected_sha256 ?? 'c'.repeat(64) })) } : model));
+    this.emit({ type: 'library', models: [...this.#library] });
+    return this.#library.find((model) => model.id === id)!;
+  }
+
+  async stop_verify(id: string): Promise<void> {
+    this.#enter('stop_verify', id);
+    this.#stopped.add(id);
+  }
+
+  async check_updates(): Promise<UpdatesFound> {
+    this.#enter('check_updates');
+    return { n_checked: 3, n_newer: 1, failures: [] };
+  }
+
+  async plan_removal(request: RemoveRequest): Promise<Removal> {
+    this.#enter('plan_removal', request);
+    return this.#removal(request);
+  }
+
+  async remove_model(request: RemoveRequest): Promise<Removal> {
+    this.#enter('remove_model', request);
+    const removal = this.#removal(request);
+    this.#library = this.#library.filter((model) => model.id !== request.model_id);
+    this.emit({ type: 'library', models: [...this.#library] });
+    return removal;
   }
 
   async load_model(request: { model_id: string }, events: Parameters<Backend['load_model']>[1]): Promise<void> {
@@ -333,6 +403,13 @@ export class FakeBackend implements Backend {
     this.#enter('subscribe');
     this.#sinks.push(events);
     this.gauge();
+  }
+
+  #removal({ model_id, of_programs }: RemoveRequest): Removal {
+    const model = this.#library.find(({ id }) => id === model_id);
+    const places = model?.places ?? [];
+    const goes = places.filter(({ program }) => program === 'tandem' || of_programs.includes(program));
+    return { files: goes.length > 0 ? (model?.files ?? []).map(({ path }) => path) : [], freed_bytes: goes.length === places.length ? (model?.size_bytes ?? 0) : 0, stays: places.filter((place) => !goes.includes(place)) };
   }
 
   // Insides ----------------------------------------------------------------------------------------------

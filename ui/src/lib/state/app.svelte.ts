@@ -3,16 +3,17 @@
 import { getContext, setContext } from 'svelte';
 import { asFailure, type Backend } from '../backend/backend';
 import { copyText } from '../clipboard';
+import { size } from '../format';
 import { Locale } from '../i18n/locale.svelte';
-import type { AppEvent, AppInfo, ChatSummary, Failure, LibraryModel, ModelVersion } from '../wire';
+import type { AppEvent, AppInfo, ChatSummary, Drag, Failure, LibraryModel, ModelVersion, Program, Removal } from '../wire';
 import { Calibration } from './calibration.svelte';
 import { Chats } from './chats.svelte';
 import { Conversation } from './conversation.svelte';
 import { Downloads } from './downloads.svelte';
 import { GaugeState } from './gauges.svelte';
-import { Library } from './library.svelte';
+import { isOwn, Library } from './library.svelte';
 import { ModelPageState } from './model-page.svelte';
-import { Notes } from './notes.svelte';
+import { type Note, Notes } from './notes.svelte';
 import { Router } from './router.svelte';
 import { Runtime } from './runtime.svelte';
 import { HubSearch } from './search.svelte';
@@ -37,6 +38,8 @@ export class App {
   failure: Failure | null = $state.raw(null);
   /** Counts requests to put the cursor into the composer. */
   composerFocus = $state(0);
+  /** Files are held over the window. */
+  isDragging = $state(false);
   #isSubscribed = false;
 
   constructor(private readonly backend: Backend) {
@@ -90,7 +93,8 @@ export class App {
       this.library.adopt(event.models);
       this.downloads.settle();
       void this.library.plan();
-    } else if (event.type === 'runtime') this.runtime.adopt(event.state);
+    } else if (event.type === 'drag') this.#dragged(event.drag);
+    else if (event.type === 'runtime') this.runtime.adopt(event.state);
     else if (event.type === 'calibration') this.calibration.adopt(event.state);
     else this.gauges.apply(event.gauges);
   }
@@ -157,20 +161,74 @@ export class App {
     if (summary) this.conversation.retitle(summary);
   }
 
-  /** Hides the model at once, removes it when the note with Undo has gone. */
+  /** Hides the model at once, removes it when the note with Undo has gone. Only the app's own files are touched. */
   removeModel(model: LibraryModel): void {
     const t = this.locale.t.library;
     this.library.hide(model.id);
-    this.notes.show({
-      text: this.isOwn(model) ? t.removedOwn(model.name) : t.removed(model.name),
+    const note: Note = {
+      text: isOwn(model) ? t.removedOwn(model.name) : t.removed(model.name),
       action: { label: this.locale.t.app.undo, run: () => this.library.unhide(model.id) },
       onExpire: () => void this.library.remove(model.id),
-    });
+    };
+    this.notes.show(note);
+    if (isOwn(model)) void this.library.planRemoval(model.id, []).then((removal) => removal && this.notes.amend(note, this.#removedText(model, removal)));
   }
 
-  /** Whether the file lies in the app's own folder: only then does removing the model touch it. */
-  isOwn(model: LibraryModel): boolean {
-    return this.info !== null && model.path.startsWith(this.info.models_dir);
+  /** Removes a model with the files of other programs: a person has just allowed that by name. */
+  async removeOf(model: LibraryModel, programs: Program[]): Promise<void> {
+    const removal = await this.library.removeOf(model.id, programs);
+    if (removal) this.notes.show({ text: this.#removedText(model, removal) });
+    else if (this.library.failure) this.notes.show({ text: this.locale.text(this.library.failure.message), tone: 'danger' });
+    await this.library.loadFolders();
+  }
+
+  /** Takes in what was dropped on the window or named in the form; says what came of it. */
+  async addPaths(paths: string[]): Promise<boolean> {
+    const added = await this.library.addPaths(paths);
+    if (!added || (added.models.length === 0 && added.folders.length === 0)) return false;
+    const t = this.locale.t.library;
+    const [model] = added.models;
+    const text = model && added.models.length === 1 && added.folders.length === 0 ? t.added(model.name) : t.addedMany(added.models.length + added.folders.reduce((sum, { n_models }) => sum + n_models, 0));
+    this.notes.show({ text, tone: 'ok', ...(model && added.models.length === 1 && model.refusal === null ? { action: { label: t.chat, run: () => void this.chatWith(model.id) } } : {}) });
+    void this.library.plan();
+    return true;
+  }
+
+  async verify(model: LibraryModel): Promise<void> {
+    const checked = await this.library.verify(model.id);
+    if (!checked) return;
+    const t = this.locale.t.library;
+    const text = { verified: t.verifiedNow, mismatched: t.mismatchedNow, unverified: t.unverifiedNow }[checked.integrity](model.name);
+    this.notes.show({ text, ...(checked.integrity === 'verified' ? { tone: 'ok' as const } : checked.integrity === 'mismatched' ? { tone: 'danger' as const } : {}) });
+  }
+
+  async checkUpdates(): Promise<void> {
+    const found = await this.library.checkUpdates();
+    if (found) this.notes.show({ text: this.locale.t.library.updatesFound(found.n_newer, found.n_checked, found.failures.length) });
+  }
+
+  /** The page of a repo on the hub. */
+  openRepo(repo: string): void {
+    this.router.go('discover');
+    void this.modelPage.open(repo);
+  }
+
+  /** The window has come to the front. */
+  focused(): void {
+    if (this.info) void this.library.rescan();
+  }
+
+  #removedText(model: LibraryModel, { freed_bytes, stays }: Removal): string {
+    const t = this.locale.t.library;
+    const [place] = stays;
+    return place ? t.removedStays(model.name, t.program[place.program], size(freed_bytes)) : t.removedFreed(model.name, size(freed_bytes));
+  }
+
+  #dragged(drag: Drag): void {
+    this.isDragging = drag.type === 'over';
+    if (drag.type !== 'dropped' || drag.paths.length === 0) return;
+    this.router.go('library');
+    void this.addPaths(drag.paths);
   }
 
   async copy(text: string, said?: string): Promise<void> {

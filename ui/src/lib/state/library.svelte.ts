@@ -1,7 +1,7 @@
 /** Models on this machine, and how each would run. */
 
 import { asFailure, type Backend } from '../backend/backend';
-import type { Failure, LibraryModel, ModelVersion, Plan } from '../wire';
+import type { AddedPaths, Failure, LibraryFolder, LibraryModel, ModelVersion, Plan, Program, Removal, UpdatesFound } from '../wire';
 import { NO_WISHES } from '../wishes';
 
 export class Library {
@@ -15,6 +15,13 @@ export class Library {
   plans: ReadonlyMap<string, Plan | null> = $state.raw(new Map());
   failure: Failure | null = $state.raw(null);
   isAdding = $state(false);
+  /** Folders in use, and those of other programs that could be. */
+  folders: LibraryFolder[] = $state.raw([]);
+  /** Folders whose use is about to change. */
+  busyFolder: string | null = $state(null);
+  /** Checks under way: share of the bytes read, by model. */
+  checks: ReadonlyMap<string, number> = $state.raw(new Map());
+  isAsking = $state(false);
   /** The form for a file's path is open. */
   isFormOpen = $state(false);
   #isPlanning = false;
@@ -67,6 +74,103 @@ export class Library {
     }
   }
 
+  /** Takes files and folders in; what was not taken in is said. */
+  async addPaths(paths: string[]): Promise<AddedPaths | null> {
+    this.isAdding = true;
+    this.failure = null;
+    try {
+      const added = await this.backend.add_paths(paths);
+      this.failure = added.failures[0] ?? null;
+      if (added.folders.length > 0) await this.loadFolders();
+      return added;
+    } catch (thrown) {
+      this.failure = asFailure(thrown);
+      return null;
+    } finally {
+      this.isAdding = false;
+    }
+  }
+
+  async loadFolders(): Promise<void> {
+    this.folders = await this.backend.library_folders().catch(() => this.folders);
+  }
+
+  async useFolder(path: string): Promise<void> {
+    await this.#change(path, () => this.backend.use_folder(path));
+  }
+
+  async dropFolder(path: string): Promise<void> {
+    await this.#change(path, () => this.backend.drop_folder(path));
+  }
+
+  async #change(path: string, change: () => Promise<unknown>): Promise<void> {
+    this.busyFolder = path;
+    this.failure = null;
+    try {
+      await change();
+    } catch (thrown) {
+      this.failure = asFailure(thrown);
+    }
+    await this.loadFolders();
+    this.busyFolder = null;
+  }
+
+  /** Looks at the disk again, as when the window comes to the front: other programs may have changed something. */
+  async rescan(): Promise<void> {
+    const models = await this.backend.rescan_library().catch(() => null);
+    if (models) this.adopt(models);
+  }
+
+  /** Computes and compares hashes; the model as it is then, or `null` if that failed or was stopped. */
+  async verify(id: string): Promise<LibraryModel | null> {
+    if (this.checks.has(id)) return null;
+    this.failure = null;
+    this.#setCheck(id, 0);
+    try {
+      const model = await this.backend.verify_model(id, ({ done_bytes, total_bytes }) => this.#setCheck(id, done_bytes / Math.max(1, total_bytes)));
+      this.#all = this.#all.map((other) => (other.id === id ? model : other));
+      return model;
+    } catch (thrown) {
+      const failure = asFailure(thrown);
+      if (failure.code !== 'cancelled') this.failure = failure;
+      return null;
+    } finally {
+      this.#setCheck(id, null);
+    }
+  }
+
+  async stopVerify(id: string): Promise<void> {
+    await this.backend.stop_verify(id);
+  }
+
+  #setCheck(id: string, share: number | null): void {
+    const checks = new Map(this.checks);
+    if (share === null) checks.delete(id);
+    else checks.set(id, share);
+    this.checks = checks;
+  }
+
+  /** Asks the hub for newer versions. */
+  async checkUpdates(): Promise<UpdatesFound | null> {
+    if (this.isAsking) return null;
+    this.isAsking = true;
+    this.failure = null;
+    try {
+      const found = await this.backend.check_updates();
+      if (found.n_checked === 0) this.failure = found.failures[0] ?? null;
+      return this.failure ? null : found;
+    } catch (thrown) {
+      this.failure = asFailure(thrown);
+      return null;
+    } finally {
+      this.isAsking = false;
+    }
+  }
+
+  planRemoval(id: string, ofPrograms: Program[]): Promise<Removal | null> {
+    return this.backend.plan_removal({ model_id: id, of_programs: ofPrograms }).catch(() => null);
+  }
+
   hide(id: string): void {
     this.#removing = new Set([...this.#removing, id]);
   }
@@ -77,18 +181,25 @@ export class Library {
 
   /** Removes what is hidden; what was taken back meanwhile stays. */
   async remove(id: string): Promise<void> {
-    if (this.isPending(id)) this.#leaving.set(id, this.#remove(id).finally(() => this.#leaving.delete(id)));
+    if (this.isPending(id)) this.#leaving.set(id, this.#remove(id, []).then(() => undefined).finally(() => this.#leaving.delete(id)));
     await this.#leaving.get(id);
   }
 
-  async #remove(id: string): Promise<void> {
+  /** Removes a model with the files of other programs, which a person has allowed by name. */
+  removeOf(id: string, programs: Program[]): Promise<Removal | null> {
+    return this.#remove(id, programs);
+  }
+
+  async #remove(id: string, ofPrograms: Program[]): Promise<Removal | null> {
+    let removal: Removal | null = null;
     try {
-      await this.backend.remove_model(id);
-      this.#all = this.#all.filter((model) => model.id !== id);
+      removal = await this.backend.remove_model({ model_id: id, of_programs: ofPrograms });
+      if (removal.stays.length === 0) this.#all = this.#all.filter((model) => model.id !== id);
     } catch (thrown) {
       this.failure = asFailure(thrown);
     }
     this.unhide(id);
+    return removal;
   }
 
   /** Asks for the plans that are missing, one after the other. */
@@ -107,6 +218,19 @@ export class Library {
   }
 }
 
-function isOf({ source }: LibraryModel, { files: [file] }: ModelVersion): boolean {
+/** By hash where both are known, as the app itself compares. */
+function isOf({ source, files }: LibraryModel, { files: [file] }: ModelVersion): boolean {
+  const known = files[0]?.sha256 ?? files[0]?.expected_sha256 ?? source?.sha256;
+  if (known && file?.sha256) return known === file.sha256;
   return source !== null && source.repo === file?.repo && source.path === file.path;
+}
+
+/** Whether it lies in the app's own folder: only then does removing the model touch its files. */
+export function isOwn({ places }: LibraryModel): boolean {
+  return places.some(({ program }) => program === 'tandem');
+}
+
+/** Programs but this one whose files a model is made of. */
+export function otherPrograms({ places }: LibraryModel): Program[] {
+  return [...new Set(places.filter(({ program }) => program !== 'tandem').map(({ program }) => program))];
 }

@@ -20,6 +20,11 @@ export class Notes {
     this.#timer = setTimeout(() => this.dismiss(), SHOWN_MS);
   }
 
+  /** Says the same more exactly, if it is still said. */
+  amend(note: Note, text: string): void {
+    if (this.current === note) this.current = Object.assign(note, { text });
+  }
+
   act(): void {
     const note = this.#take();
     note?.action?.run();

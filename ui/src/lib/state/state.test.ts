@@ -254,7 +254,7 @@ describe('library', () => {
     expect(app.library.get('ministral-8b')).not.toBeNull();
     app.removeModel(model);
     await vi.advanceTimersByTimeAsync(10_000);
-    expect(fake.calls.filter(([command]) => command === 'remove_model')).toEqual([['remove_model', 'ministral-8b']]);
+    expect(fake.calls.filter(([command]) => command === 'remove_model')).toEqual([['remove_model', { model_id: 'ministral-8b', of_programs: [] }]]);
     expect(app.library.get('ministral-8b')).toBeNull();
   });
 

@@ -1,11 +1,17 @@
 //! The library against real files in folders with any name.
 
+mod foreign;
+mod integrity;
+mod places;
+
 use std::fs;
 
+use sha2::{Digest, Sha256};
 use tandem_engine::gguf::{TensorType, Writer};
 
+use super::item::display_name;
 use super::*;
-use crate::wire::HashWord;
+use crate::wire::{ErrorCode, HashWord, Integrity, RemoveRequest};
 
 struct Fixture {
     root: tempfile::TempDir,
@@ -24,7 +30,13 @@ impl Fixture {
 
     fn open(&self) -> Library {
         let trash = Trash::Folder(self.root.path().join("trash"));
-        Library::open(self.store.clone(), &self.models_dir, trash, Box::new(|_| ())).unwrap()
+        let around = Environment { home: Some(self.root.path().join("home")), ..Environment::default() };
+        Library::open(self.store.clone(), &self.models_dir, trash, around, Box::new(|_| ())).unwrap()
+    }
+
+    /// A path below the fixture, as the library writes it.
+    fn path(&self, path: &str) -> PathBuf {
+        dunce::canonicalize(self.root.path()).unwrap().join(path)
     }
 
     fn write(&self, path: &str, writer: &Writer) -> PathBuf {
@@ -37,6 +49,20 @@ impl Fixture {
     fn write_own(&self, path: &str, writer: &Writer) -> PathBuf {
         self.write(&format!("模型 é ✓/{path}"), writer)
     }
+}
+
+/// A model like `llama` with other bytes.
+fn named(name: &str) -> Writer {
+    llama().meta("general.basename", name)
+}
+
+fn sha256(writer: &Writer) -> String {
+    Sha256::digest(writer.to_bytes().unwrap()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Asks for a model to be removed, with the files of these programs.
+fn remove(id: &str, of_programs: &[Program]) -> RemoveRequest {
+    RemoveRequest { model_id: id.to_owned(), of_programs: of_programs.to_vec() }
 }
 
 /// A model whose header is whole.
@@ -115,8 +141,8 @@ fn what_is_no_model_is_refused_and_what_cannot_chat_is_listed() {
     let library = fixture.open();
     let page = fixture.root.path().join("page.gguf");
     fs::write(&page, "<!DOCTYPE html>").unwrap();
-    assert_eq!(library.add(&page).unwrap_err().explain().code, ErrorCode::NotGguf);
-    assert_eq!(library.add(Path::new("/nowhere/x.gguf")).unwrap_err().explain().code, ErrorCode::NotFound);
+    assert_eq!(library.add(&page).unwrap_err().code, ErrorCode::NotGguf);
+    assert_eq!(library.add(Path::new("/nowhere/x.gguf")).unwrap_err().code, ErrorCode::NotFound);
     assert!(library.list().is_empty());
 
     let cases = [
@@ -146,7 +172,7 @@ fn the_models_folder_is_scanned_at_start() {
 fn a_missing_file_is_said_and_its_return_seen() {
     let fixture = Fixture::new();
     let path = fixture.write_own("p/r/tiny.gguf", &llama());
-    let id = fixture.open().add_download(&path, &file(Some("ab"))).unwrap().id;
+    let id = fixture.open().add_download(std::slice::from_ref(&path), &[file(Some("ab"))]).unwrap().id;
     let away = fixture.root.path().join("away");
     fs::rename(&path, &away).unwrap();
     let library = fixture.open();
@@ -163,8 +189,11 @@ fn only_a_compared_download_is_verified_and_a_changed_file_no_longer() {
     let fixture = Fixture::new();
     let path = fixture.write_own("p/r/tiny.gguf", &llama());
     let library = fixture.open();
-    assert_eq!(library.add_download(&path, &file(None)).unwrap().integrity, Integrity::Unverified);
-    let model = library.add_download(&path, &file(Some("ab"))).unwrap();
+    assert_eq!(
+        library.add_download(std::slice::from_ref(&path), &[file(None)]).unwrap().integrity,
+        Integrity::Unverified
+    );
+    let model = library.add_download(std::slice::from_ref(&path), &[file(Some("ab"))]).unwrap();
     assert_eq!(model.integrity, Integrity::Verified);
     assert_eq!(library.find(&file(Some("ab"))).unwrap().id, model.id);
     assert!(library.find(&file(Some("cd"))).is_none());
@@ -173,7 +202,7 @@ fn only_a_compared_download_is_verified_and_a_changed_file_no_longer() {
     fs::write(&path, llama().meta("general.tags", "longer").to_bytes().unwrap()).unwrap();
     library.rescan();
     let changed = library.get(&model.id).unwrap();
-    assert_eq!((changed.integrity, changed.source), (Integrity::Unverified, None));
+    assert_eq!((changed.integrity, changed.source.unwrap().sha256), (Integrity::Unverified, None));
 }
 
 #[test]
@@ -184,8 +213,8 @@ fn removing_moves_own_files_to_the_trash_and_leaves_others() {
     let library = fixture.open();
     for path in [&own, &other] {
         let id = library.add(path).unwrap().id;
-        library.remove(&id).unwrap();
-        assert!(matches!(library.remove(&id), Err(LibraryError::Unknown { .. })));
+        library.remove(&remove(&id, &[])).unwrap();
+        assert_eq!(library.remove(&remove(&id, &[])).unwrap_err().code, ErrorCode::ModelMissing);
     }
     assert!(!own.exists() && other.exists());
     assert!(fixture.root.path().join("trash/tiny.gguf").is_file());
