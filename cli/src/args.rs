@@ -79,6 +79,8 @@ pub(crate) enum Command {
     Calibrate,
     /// Show what was predicted for past answers and what came of it
     Predictions(Predictions),
+    /// Try plans near the best one on the real engine and keep the fastest, for half a minute or so
+    Tune(Tune),
     /// Turn texts into token ids: JSON lines {"text": …} in, {"ids": […]} out
     Tokenize(Tokenize),
     /// Write the logits at every position of a list of tokens
@@ -260,6 +262,18 @@ pub(crate) struct Predictions {
     /// Compute threads of the table; by default as planned
     #[arg(long, value_name = "N", requires = "check")]
     pub(crate) threads: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Tune {
+    /// A GGUF file or a model of the library
+    pub(crate) model: String,
+    /// Context length in tokens that this holds for; by default that of loads without a wish
+    #[arg(long = "ctx", value_name = "TOKENS")]
+    pub(crate) context_length: Option<u32>,
+    /// Forget what was found for the model instead
+    #[arg(long)]
+    pub(crate) forget: bool,
 }
 
 #[derive(Debug, clap::Args)]

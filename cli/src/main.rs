@@ -33,6 +33,7 @@ fn run(args: &Args, terminal: &Terminal) -> anyhow::Result<()> {
         Command::Bench(bench) => commands::bench::run(bench, args, terminal),
         Command::Calibrate => commands::calibrate::run(args, terminal),
         Command::Predictions(predictions) => commands::predictions::run(predictions, args, terminal),
+        Command::Tune(tune) => commands::tune::run(tune, args, terminal),
         Command::Tokenize(tokenize) => commands::tokenize::run(tokenize),
         Command::Logits(logits) => commands::logits::run(logits),
     }

@@ -162,7 +162,7 @@ impl From<args::Wishes> for Wishes {
     fn from(wishes: args::Wishes) -> Self {
         let args::Wishes { context_length, n_gpu_layers, n_threads, kv_types, aim } = wishes;
         let kv_type = kv_types.map(|types| types.to_string());
-        Self { context_length, n_gpu_layers, n_threads, kv_type, aim: aim.into() }
+        Self { context_length, n_gpu_layers, n_threads, kv_type, aim: aim.into(), ..Self::default() }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::wire::{
     AddedPaths, AppInfo, Chat, ChatSummary, Download, DownloadRequest, DownloadState, ErrorCode, Failure, Hardware,
     Integrity, LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, ModelVersion, Plan,
     PlanVersionsRequest, PlannedVersion, PlannedVersions, Predictions, Presence, Removal, RemoveRequest, RenameRequest,
-    SearchPage, SearchRequest, SendRequest, Settings, Text, UpdatesFound, VerifyProgress,
+    SearchPage, SearchRequest, SendRequest, Settings, Text, TuneEvent, Tuning, UpdatesFound, VerifyProgress,
 };
 
 /// All commands by name, in the order of this file.
@@ -48,6 +48,10 @@ pub static COMMANDS: &[&str] = &[
     "remove_model",
     "load_model",
     "unload_model",
+    "tuning",
+    "tune_model",
+    "stop_tuning",
+    "forget_tuning",
     "chats",
     "chat",
     "rename_chat",
@@ -70,6 +74,9 @@ pub type VerifySink = Box<dyn FnMut(VerifyProgress) -> Flow + Send>;
 
 /// Where the events of a load go; `Break` cancels it.
 pub type LoadSink = Box<dyn FnMut(LoadEvent) -> Flow + Send>;
+
+/// Where the events of auto-tune go; `Break` stops it.
+pub type TuneSink = Box<dyn FnMut(TuneEvent) -> Flow + Send>;
 
 /// What the window needs at start.
 pub async fn app_info(app: &App) -> Result<AppInfo, Failure> {
@@ -188,7 +195,7 @@ pub async fn plan_versions(app: &App, request: PlanVersionsRequest) -> Result<Pl
 /// How a library model would run here now.
 pub async fn plan_model(app: &App, request: LoadRequest) -> Result<Plan, Failure> {
     let app = app.handle();
-    blocking(move || app.runtime.plan(&request)).await
+    blocking(move || app.runtime.plan(&app.tuned(request))).await
 }
 
 /// All downloads that are not done with.
@@ -338,7 +345,7 @@ pub async fn remove_model(app: &App, request: RemoveRequest) -> Result<Removal, 
 pub async fn load_model(app: &App, request: LoadRequest, mut events: LoadSink) -> Result<(), Failure> {
     let app = app.handle();
     blocking(move || {
-        app.runtime.load(&request, &mut events);
+        app.runtime.load(&app.tuned(request), &mut events);
         Ok(())
     })
     .await
@@ -352,6 +359,39 @@ pub async fn unload_model(app: &App) -> Result<(), Failure> {
         Ok(())
     })
     .await
+}
+
+/// The fastest plan that auto-tune found for a request, if it was ever made here.
+pub async fn tuning(app: &App, request: LoadRequest) -> Result<Option<Tuning>, Failure> {
+    let app = app.handle();
+    blocking(move || Ok(app.tuning(&request))).await
+}
+
+/// Tries plans near the best one on the real engine and keeps the fastest; the last event tells how it ended.
+pub async fn tune_model(app: &App, request: LoadRequest, mut events: TuneSink) -> Result<(), Failure> {
+    let app = app.handle();
+    blocking(move || {
+        let last = match app.tuner.tune(&app.bench(), &request, &mut events) {
+            Ok(tuning) => TuneEvent::Done { tuning },
+            Err(failure) => TuneEvent::Failed { failure },
+        };
+        // It has ended whatever the caller says.
+        let _ = events(last);
+        Ok(())
+    })
+    .await
+}
+
+/// Stops that; what was known before still holds.
+pub async fn stop_tuning(app: &App) -> Result<(), Failure> {
+    app.tuner.stop();
+    Ok(())
+}
+
+/// Forgets what auto-tune found for a model.
+pub async fn forget_tuning(app: &App, model_id: String) -> Result<(), Failure> {
+    let app = app.handle();
+    blocking(move || Ok(app.store.forget_tunings(&model_id)?)).await
 }
 
 /// All chats, last changed first.

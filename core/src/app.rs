@@ -23,9 +23,10 @@ use crate::library::{Environment, Library, LibraryError, Trash};
 use crate::paths::Paths;
 use crate::runtime::{Change, Runtime};
 use crate::store::{Opened, Store, StoreError, now_ms};
+use crate::tune::{self, Bench, Tuner};
 use crate::wire::{
-    AppEvent, AppInfo, CalibrationState, ChatEvent, DownloadState, Drag, ErrorCode, Failure, Gauges, Phase, Role,
-    Sampling, Settings, Text,
+    AppEvent, AppInfo, CalibrationState, ChatEvent, DownloadState, Drag, ErrorCode, Failure, Gauges, LoadRequest,
+    Phase, Role, Sampling, Settings, Text, Tuning,
 };
 
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
@@ -96,6 +97,7 @@ pub struct App {
     pub(crate) chats: Arc<Chats>,
     pub(crate) prober: Arc<Prober>,
     pub(crate) calibrator: Calibrator,
+    pub(crate) tuner: Tuner,
     options: AppOptions,
     paths: Paths,
     remote: Arc<Mutex<Remote>>,
@@ -186,6 +188,7 @@ impl App {
             chats,
             prober,
             calibrator,
+            tuner: Tuner::default(),
             options,
             paths,
             remote,
@@ -246,6 +249,25 @@ impl App {
         Ok(answer(&engine, &question, &mut |progress| on(progress.event)))
     }
 
+    /// What auto-tune works with.
+    pub(crate) fn bench(&self) -> Bench {
+        let (runtime, store, prober) = (&self.runtime, &self.store, &self.prober);
+        Bench { runtime: Arc::clone(runtime), store: Arc::clone(store), prober: Arc::clone(prober) }
+    }
+
+    /// What auto-tune found for a request, if it was made here.
+    pub(crate) fn tuning(&self, request: &LoadRequest) -> Option<Tuning> {
+        tune::tuning(&self.store, &self.prober.hardware(&self.remote().models_dir), request)
+    }
+
+    /// A request with what was found fastest where it leaves a choice.
+    pub(crate) fn tuned(&self, request: LoadRequest) -> LoadRequest {
+        match self.tuning(&request) {
+            Some(tuning) => LoadRequest { wishes: tune::tuned(&request.wishes, &tuning), ..request },
+            None => request,
+        }
+    }
+
     /// Keeps the settings and acts on them. Must be called inside a tokio runtime; blocks while files are read.
     pub fn set_settings(&self, settings: &Settings) -> Result<(), Failure> {
         let before = self.store.settings()?;
@@ -294,6 +316,7 @@ impl App {
     /// Ends everything that runs and frees the model. Blocks until that is done; what can go on later is kept. Dropping
     /// the app does the same.
     pub fn shutdown(&self) {
+        self.tuner.stop();
         self.calibrator.skip();
         self.runtime.unload();
         self.runtime.wait_until_idle();
@@ -452,6 +475,7 @@ fn start_gauges(
             if woken.try_iter().any(|wake| matches!(wake, Wake::End)) {
                 return;
             }
+            runtime.watch();
             if !lock_of(&watchers.sinks).is_empty() {
                 watchers.tell(&AppEvent::Gauges { gauges: gauges(&prober, &runtime) });
             }

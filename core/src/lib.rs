@@ -19,6 +19,8 @@ pub mod calibrate;
 
 pub mod runtime;
 
+pub mod tune;
+
 pub mod chat;
 
 pub mod app;

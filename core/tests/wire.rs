@@ -41,7 +41,7 @@ fn declarations() -> Vec<(&'static str, String)> {
         DownloadRequest Download DownloadState
         LibraryModel LibraryFile LibraryPlace Program LibraryFolder AddedPaths RemoveRequest Removal VerifyProgress UpdatesFound
         Integrity FileRole
-        Measured MachineRates ReadRate KernelRate Correction CalibrationState Outcome Predictions
+        Measured MachineRates ReadRate KernelRate Correction CalibrationState Outcome Predictions Trial Tuning TuneEvent
         Hardware RamModules Cpu Gpu GpuProbe Disk DiskKind Gauges Phase
         Wishes Aim Plan Verdict PlanLine PlanChoice Part Place MemoryBar BarPart Speed FileUse Quality QualityLoss ContextStep
         RuntimeState LoadRequest LoadEvent

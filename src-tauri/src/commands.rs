@@ -9,7 +9,7 @@ use tandem_core::wire::{
     AddedPaths, AppEvent, AppInfo, Chat, ChatEvent, ChatSummary, Download, DownloadRequest, Failure, Hardware,
     LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, Plan, PlanVersionsRequest,
     PlannedVersions, Predictions, Removal, RemoveRequest, RenameRequest, SearchPage, SearchRequest, SendRequest,
-    Settings, UpdatesFound, VerifyProgress,
+    Settings, TuneEvent, Tuning, UpdatesFound, VerifyProgress,
 };
 use tandem_engine::Flow;
 use tauri::ipc::{Channel, Invoke};
@@ -50,6 +50,10 @@ pub(crate) fn handler<R: Runtime>() -> impl Fn(Invoke<R>) -> bool + Send + Sync 
         remove_model,
         load_model,
         unload_model,
+        tuning,
+        tune_model,
+        stop_tuning,
+        forget_tuning,
         chats,
         chat,
         rename_chat,
@@ -205,6 +209,26 @@ async fn load_model(app: Tandem<'_>, request: LoadRequest, events: Channel<LoadE
 #[command]
 async fn unload_model(app: Tandem<'_>) -> Answer<()> {
     api::unload_model(&app).await
+}
+
+#[command]
+async fn tuning(app: Tandem<'_>, request: LoadRequest) -> Answer<Option<Tuning>> {
+    api::tuning(&app, request).await
+}
+
+#[command]
+async fn tune_model(app: Tandem<'_>, request: LoadRequest, events: Channel<TuneEvent>) -> Answer<()> {
+    api::tune_model(&app, request, into(events)).await
+}
+
+#[command]
+async fn stop_tuning(app: Tandem<'_>) -> Answer<()> {
+    api::stop_tuning(&app).await
+}
+
+#[command]
+async fn forget_tuning(app: Tandem<'_>, request: String) -> Answer<()> {
+    api::forget_tuning(&app, request).await
 }
 
 #[command]

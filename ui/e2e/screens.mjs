@@ -137,6 +137,20 @@ const scenes = [
     await loadModel(page, 'qwen3-30b');
     await page.click(id('nav-machine'));
   }],
+  ['machine-measuring', 'library=starter&pace=8', async (page) => {
+    await page.click(id('nav-machine'));
+    await page.click(id('run-benchmark'));
+    await page.waitForFunction(() => Number(document.querySelector('[data-testid=benchmark] .prog')?.getAttribute('aria-valuenow')) > 20);
+  }],
+  ['chat-given-up', 'tight=1', async (page) => {
+    await loadModel(page, 'qwen3-30b');
+    await page.waitForSelector(id('given-up'));
+  }],
+  ['chat-offer', 'tight=1', async (page) => {
+    await loadModel(page, 'qwen3-30b');
+    await page.evaluate(() => window.fake.offerMore());
+    await page.waitForSelector(id('offer'));
+  }],
   ['machine-no-gpu', 'gpu=0', async (page) => page.click(id('nav-machine'))],
   ['settings', '', async (page) => page.click(id('nav-settings'))],
   ['start-failed', 'fail=app_info', async (page) => page.waitForSelector(id('error-note'))],

@@ -9,3 +9,4 @@ pub(crate) mod predictions;
 pub(crate) mod pull;
 pub(crate) mod run;
 pub(crate) mod tokenize;
+pub(crate) mod tune;

@@ -95,7 +95,10 @@ fn load(opened: &Opened, args: &args::Run, stop: &StopButton, terminal: &Termina
     bar.finish_and_clear();
     match ended.try_iter().last() {
         Some(LoadEvent::Failed { failure }) => Err(refused(failure)),
-        Some(LoadEvent::Ready { plan, load_ms }) => {
+        Some(LoadEvent::Ready { plan, load_ms, given_up }) => {
+            if let Some(given_up) = given_up {
+                terminal.note(terminal.say(&given_up));
+            }
             tracing::info!(load_ms, n_threads = plan.n_threads, context = plan.context_length, "loaded");
             Ok(())
         }

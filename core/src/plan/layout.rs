@@ -8,8 +8,10 @@ use super::sizes::{Sizes, sum};
 use super::{Engine, GPU_BATCH, TIGHT_BYTES};
 use crate::wire::{Hardware, Verdict, Wishes};
 
-/// Taken by the engine for any model: vocabulary, pool, stacks.
-const HOST_BASE_BYTES: u64 = 64 << 20;
+/// Taken by the engine for any model: header, pool, stacks; and for each token of the vocabulary, with its merges. Source: resident
+/// memory of loaded models less what they are known to take (`tandem predictions --check`).
+const HOST_BASE_BYTES: u64 = 5 << 20;
+const BYTES_PER_TOKEN: u64 = 88;
 /// Tokens in the context for which speed is told.
 const TYPICAL_TOKENS: u32 = 1024;
 
@@ -165,5 +167,6 @@ impl Ram {
 
 /// Buffers of the forward pass on the processor, as the engine allocates them, and what it takes for any model.
 fn buffers(sizes: &Sizes, n_batch: u32) -> u64 {
-    sizes.survey.buffer_bytes(n_batch as usize).saturating_add(HOST_BASE_BYTES)
+    let vocabulary = sizes.n_vocab.saturating_mul(BYTES_PER_TOKEN);
+    sum([sizes.survey.buffer_bytes(n_batch as usize), HOST_BASE_BYTES, vocabulary])
 }

@@ -32,6 +32,9 @@ pub use pick::{Candidate, Pick, pick};
 pub use reads::TokenReads;
 pub use refusal::{PlanRefusal, check_loadable};
 pub use speed::Forecast;
+#[cfg(test)]
+pub(crate) use tests::example;
+pub(crate) use words::tokens_short;
 
 use tandem_engine::gguf::ModelFacts;
 
@@ -48,6 +51,8 @@ const DEFAULT_CONTEXT: u32 = 8192;
 const MIN_CONTEXT: u32 = 2048;
 /// Tokens per prompt chunk on a graphics card. Source: llama.cpp's default micro-batch.
 const GPU_BATCH: u32 = 512;
+/// No chunk of a prompt is larger.
+const MAX_BATCH: u32 = 1024;
 /// Less than this to spare is tight.
 const TIGHT_BYTES: u64 = 512 << 20;
 
@@ -108,7 +113,7 @@ pub fn plan_outline(
     let sizes = &outline.sizes;
     let threads = Threads::choose(hardware, wishes);
     let rates = Rates::of(hardware, threads.n);
-    let n_batch = speed::batch(&outline.work, &rates);
+    let n_batch = wishes.n_batch.map_or_else(|| speed::batch(&outline.work, &rates), |n| n.clamp(1, MAX_BATCH));
     let predictor = Predictor::new(&outline.work, rates);
     let planner = Planner { sizes, hardware, wishes, engine, predictor, n_batch };
     let chooser = Chooser::new(&planner);

@@ -4,9 +4,13 @@
 //! load, stop, a caller that has gone) may come from any thread at any time.
 
 mod answering;
+mod ladder;
 pub mod sampling;
+mod watch;
 
 pub use answering::{Answering, Step};
+use ladder::Ladder;
+use watch::Watch;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,11 +28,11 @@ use crate::calibrate::{Answered, machine_name, outcome};
 use crate::error::{Explain, cancelled};
 use crate::hardware::Prober;
 use crate::library::Library;
-use crate::plan::{self, Forecast, check_loadable};
+use crate::plan::{self, Engine, Forecast, Outline, PlanRefusal, check_loadable};
 use crate::prompt::Template;
 use crate::wire::{
     ErrorCode, Failure, Hardware, LibraryModel, LoadEvent, LoadRequest, Outcome, Part, Phase, Plan, RuntimeState,
-    Sampling, Text,
+    Sampling, Text, Wishes,
 };
 
 /// What the runtime tells without being asked.
@@ -60,6 +64,13 @@ pub struct Loaded {
     pub model: LibraryModel,
     /// How it runs.
     pub plan: Plan,
+    /// What was given up because memory was short.
+    pub given_up: Option<Text>,
+    load_ms: f64,
+    wishes: Wishes,
+    outline: Outline,
+    /// Memory that programs could take just before.
+    ram_available_bytes: u64,
     /// How fast it should be.
     pub forecast: Forecast,
     /// The machine that this is true of.
@@ -84,6 +95,7 @@ struct Shared {
     stop: Arc<AtomicBool>,
     phase: Phase,
     tokens_per_s: Option<f64>,
+    watch: Watch,
 }
 
 impl Runtime {
@@ -100,6 +112,7 @@ impl Runtime {
             stop: Arc::default(),
             phase: Phase::Empty,
             tokens_per_s: None,
+            watch: Watch::default(),
         };
         Ok(Self {
             worker: Worker::spawn()?,
@@ -146,7 +159,11 @@ impl Runtime {
         let result = self.try_load(request, turn, on);
         drop(one_at_a_time);
         let last = match result {
-            Ok((plan, load_ms)) => LoadEvent::Ready { plan: Box::new(plan), load_ms },
+            Ok(loaded) => LoadEvent::Ready {
+                plan: Box::new(loaded.plan.clone()),
+                load_ms: loaded.load_ms,
+                given_up: loaded.given_up.clone(),
+            },
             Err(failure) => {
                 let model_id = request.model_id.clone();
                 let state = match failure.code {
@@ -207,7 +224,7 @@ impl Runtime {
         request: &LoadRequest,
         turn: u64,
         on: &mut dyn FnMut(LoadEvent) -> Flow,
-    ) -> Result<(Plan, f64), Failure> {
+    ) -> Result<Arc<Loaded>, Failure> {
         let model = self.library.get(&request.model_id)?;
         if let Some(refusal) = model.refusal {
             return Err(refusal);
@@ -217,29 +234,42 @@ impl Runtime {
         let facts = ModelFacts::from_file(&path)?;
         facts.refusal()?;
         let template = Template::from_facts(&facts);
-        let hardware = self.hardware(&path);
-        let plan = plan::plan(&facts, &hardware, &request.wishes)?;
-        check_loadable(&plan)?;
-        let options = plan::load_options(&plan)?;
-        let ready = self.run_load(&path, options, &model.id, turn, on)?;
+        let outline = Outline::of(&facts)?;
+        let mut ladder = Ladder::new(&request.wishes);
+        let (plan, hardware, ready) = loop {
+            let hardware = self.hardware(&path);
+            let plan = match plan::plan_outline(&outline, &hardware, ladder.wishes(), Engine::PRESENT) {
+                Err(PlanRefusal::NoRoom { .. }) if ladder.step_to_the_end() => continue,
+                planned => planned?,
+            };
+            check_loadable(&plan)?;
+            match self.run_load(&path, plan::load_options(&plan)?, &model.id, turn, on) {
+                Ok(ready) => break (plan, hardware, ready),
+                Err(failure) if ladder.step(&plan, &failure) => {}
+                Err(failure) => return Err(failure),
+            }
+        };
+        let forecast = plan::forecast(&facts, &hardware, plan.n_threads)?;
+        let given_up = given_up(&outline, &hardware, &request.wishes, &plan);
         let tokenizer = ready.tokenizer.ok_or_else(|| Refusal::NoTokenizer.explain())?;
         let loaded = Loaded {
-            forecast: plan::forecast(&facts, &hardware, plan.n_threads)?,
+            forecast,
             machine: machine_name(&hardware),
             is_measured: hardware.measured.rates.is_some(),
             recommended: sampling::recommended(&facts),
             context_length: ready.context_length,
+            load_ms: ready.load_ms,
+            wishes: request.wishes.clone(),
+            ram_available_bytes: hardware.ram_available_bytes,
             model,
-            plan: plan.clone(),
+            plan,
+            given_up,
+            outline,
             tokenizer,
             template,
         };
-        let state = RuntimeState::Ready {
-            model_id: loaded.model.id.clone(),
-            plan: Box::new(plan.clone()),
-            load_ms: ready.load_ms,
-        };
-        if self.enter(turn, state, Some(Arc::new(loaded))) { Ok((plan, ready.load_ms)) } else { Err(cancelled()) }
+        let loaded = Arc::new(loaded);
+        if self.enter(turn, loaded.state(None), Some(Arc::clone(&loaded))) { Ok(loaded) } else { Err(cancelled()) }
     }
 
     /// Lets the worker load, and passes its progress on.
@@ -287,6 +317,27 @@ impl Runtime {
             }
         }
         Err(cancelled())
+    }
+
+    /// To be called about once a second: whether another plan would help by now, since free memory has changed.
+    pub fn watch(&self) {
+        let Some(loaded) = self.loaded() else { return };
+        let (turn, is_due) = {
+            let mut shared = self.shared();
+            (shared.turn, shared.phase == Phase::Idle && shared.watch.is_due())
+        };
+        if !is_due {
+            return;
+        }
+        let hardware = self.hardware(Path::new(&loaded.model.path));
+        let more_bytes = hardware.ram_available_bytes as i64 - loaded.ram_available_bytes as i64;
+        let fresh = plan::plan_outline(&loaded.outline, &hardware, &loaded.wishes, Engine::PRESENT).ok();
+        let offer = fresh.and_then(|fresh| watch::offer(&loaded.plan, &fresh, more_bytes));
+        let Some(offer) = self.shared().watch.saw(offer) else { return };
+        let state = loaded.state(offer);
+        if self.state() != state {
+            self.enter(turn, state, Some(loaded));
+        }
     }
 
     /// The machine as it will be when the present model has gone.
@@ -366,6 +417,29 @@ impl Runtime {
     fn shared(&self) -> MutexGuard<'_, Shared> {
         lock(&self.shared)
     }
+}
+
+impl Loaded {
+    fn state(&self, offer: Option<Text>) -> RuntimeState {
+        RuntimeState::Ready {
+            model_id: self.model.id.clone(),
+            plan: Box::new(self.plan.clone()),
+            load_ms: self.load_ms,
+            given_up: self.given_up.clone(),
+            offer,
+        }
+    }
+}
+
+/// What a plan gave up because others hold memory, if anything; into the log as well.
+fn given_up(outline: &Outline, hardware: &Hardware, wishes: &Wishes, plan: &Plan) -> Option<Text> {
+    let mut ample = hardware.clone();
+    ample.ram_available_bytes = ample.ram_total_bytes;
+    ample.gpus.iter_mut().for_each(|gpu| gpu.vram_free_bytes = gpu.vram_total_bytes);
+    let ample = plan::plan_outline(outline, &ample, wishes, Engine::PRESENT).ok()?;
+    let given_up = ladder::given_up(&ample, plan)?;
+    tracing::warn!(sentence = given_up.en, "the load gave something up");
+    Some(given_up)
 }
 
 /// A panic while holding one of these leaves nothing half-done: each holds plain values that are set in one go.

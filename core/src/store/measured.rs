@@ -1,10 +1,10 @@
 //! What is known of this machine's speed: its benchmark, and what was predicted and came of it.
 
-use rusqlite::OptionalExtension;
+use rusqlite::{OptionalExtension, params};
 use serde::de::DeserializeOwned;
 
 use super::{Store, StoreError};
-use crate::wire::{MachineRates, Outcome};
+use crate::wire::{MachineRates, Outcome, Tuning};
 
 /// Outcomes that are kept; older ones say little about a machine as it is now.
 const MAX_OUTCOMES: u32 = 500;
@@ -45,6 +45,29 @@ impl Store {
         Ok(rows.iter().filter_map(|json| read(json)).collect())
     }
 
+    /// The fastest plan found for a model on a machine with a context.
+    pub fn tuning(&self, model_id: &str, machine: &str, context_length: u32) -> Result<Option<Tuning>, StoreError> {
+        let sql = "SELECT tuning FROM tunings WHERE model_id = ?1 AND machine = ?2 AND context_length = ?3";
+        let key = params![model_id, machine, context_length];
+        let kept: Option<String> = self.lock().query_row(sql, key, |row| row.get(0)).optional()?;
+        Ok(kept.as_deref().and_then(read))
+    }
+
+    /// Keeps one.
+    pub fn set_tuning(&self, tuning: &Tuning) -> Result<(), StoreError> {
+        let Tuning { model_id, machine, context_length, .. } = tuning;
+        let sql = "INSERT OR REPLACE INTO tunings (model_id, machine, context_length, tuning) VALUES (?1, ?2, ?3, ?4)";
+        let json = serde_json::to_string(tuning)?;
+        self.lock().execute(sql, params![model_id, machine, context_length, json])?;
+        Ok(())
+    }
+
+    /// Forgets all of a model.
+    pub fn forget_tunings(&self, model_id: &str) -> Result<(), StoreError> {
+        self.lock().execute("DELETE FROM tunings WHERE model_id = ?1", [model_id])?;
+        Ok(())
+    }
+
     /// Forgets what came of predictions.
     pub fn forget_outcomes(&self) -> Result<(), StoreError> {
         self.lock().execute("DELETE FROM outcomes", [])?;
@@ -74,6 +97,21 @@ mod tests {
         }
         store.lock().execute("UPDATE settings SET value = '{}' WHERE name = 'rates'", []).unwrap();
         assert_eq!(store.machine_rates().unwrap(), None, "of another version");
+    }
+
+    #[test]
+    fn a_tuning_holds_for_its_model_machine_and_context() {
+        let store = Store::open(Path::new(":memory:")).unwrap().store;
+        let tuning = Tuning { model_id: "a".into(), machine: "m".into(), context_length: 4096, ..Tuning::default() };
+        store.set_tuning(&tuning).unwrap();
+        let tuning = Tuning { n_threads: 3, ..tuning };
+        store.set_tuning(&tuning).unwrap();
+        assert_eq!(store.tuning("a", "m", 4096).unwrap(), Some(tuning));
+        for (model, machine, context) in [("b", "m", 4096), ("a", "n", 4096), ("a", "m", 0)] {
+            assert_eq!(store.tuning(model, machine, context).unwrap(), None);
+        }
+        store.forget_tunings("a").unwrap();
+        assert_eq!(store.tuning("a", "m", 4096).unwrap(), None);
     }
 
     #[test]

@@ -146,3 +146,69 @@ pub struct Predictions {
     /// The last answers, latest first.
     pub outcomes: Vec<Outcome>,
 }
+
+/// One plan that was tried on the real engine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+pub struct Trial {
+    /// Compute threads.
+    pub n_threads: u32,
+    /// Tokens per prompt chunk.
+    pub n_batch: u32,
+    /// Type of the KV cache.
+    pub kv_type: String,
+    /// Prompt, tokens per second.
+    pub prompt_tokens_per_s: f64,
+    /// Generation, tokens per second.
+    pub tokens_per_s: f64,
+    /// Whether nothing had to be given up for it and memory was left.
+    pub is_safe: bool,
+}
+
+/// The fastest safe plan of those tried, for one model, machine and context.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+pub struct Tuning {
+    /// Library model.
+    pub model_id: String,
+    /// Machine, as the benchmark names it.
+    pub machine: String,
+    /// Context length that was wished; 0 if none was.
+    pub context_length: u32,
+    /// When.
+    #[ts(type = "number")]
+    pub at_ms: i64,
+    /// How long it took, milliseconds.
+    pub took_ms: f64,
+    /// Compute threads.
+    pub n_threads: u32,
+    /// Tokens per prompt chunk.
+    pub n_batch: u32,
+    /// Type of the KV cache.
+    pub kv_type: String,
+    /// Generation with it, tokens per second.
+    pub tokens_per_s: f64,
+    /// All that were tried, in order.
+    pub trials: Vec<Trial>,
+}
+
+/// What auto-tune reports.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum TuneEvent {
+    /// One more plan was tried.
+    Tried {
+        /// Which, and how fast it was.
+        trial: Trial,
+        /// 0 to 1.
+        progress: f64,
+    },
+    /// It is over; the model is loaded with the fastest plan.
+    Done {
+        /// What was found.
+        tuning: Tuning,
+    },
+    /// It failed or was stopped.
+    Failed {
+        /// Why.
+        failure: Failure,
+    },
+}

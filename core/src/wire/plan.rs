@@ -15,6 +15,10 @@ pub struct Wishes {
     pub n_gpu_layers: Option<u32>,
     /// Compute threads.
     pub n_threads: Option<u32>,
+    /// Tokens per prompt chunk.
+    pub n_batch: Option<u32>,
+    /// Whether threads, chunk and cache are those that auto-tune found fastest, not a person's.
+    pub is_tuned: bool,
     /// Type of the KV cache, such as `q8_0`.
     pub kv_type: Option<String>,
     /// What matters most where nothing is fixed.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::{Failure, Plan, Wishes};
+use super::{Failure, Plan, Text, Wishes};
 
 /// What is loaded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
@@ -26,6 +26,10 @@ pub enum RuntimeState {
         plan: Box<Plan>,
         /// Milliseconds the load took.
         load_ms: f64,
+        /// What was given up because memory was short, in a sentence.
+        given_up: Option<Text>,
+        /// What a plan made now would do better, in a sentence: free memory has changed since the load.
+        offer: Option<Text>,
     },
     /// The last load failed.
     Failed {
@@ -60,6 +64,8 @@ pub enum LoadEvent {
         plan: Box<Plan>,
         /// Milliseconds the load took.
         load_ms: f64,
+        /// What was given up because memory was short, in a sentence.
+        given_up: Option<Text>,
     },
     /// Failed or cancelled.
     Failed {

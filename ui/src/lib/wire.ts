@@ -566,6 +566,58 @@ export type Predictions = {
   outcomes: Array<Outcome>,
 };
 
+/** One plan that was tried on the real engine. */
+export type Trial = {
+  /** Compute threads. */
+  n_threads: number,
+  /** Tokens per prompt chunk. */
+  n_batch: number,
+  /** Type of the KV cache. */
+  kv_type: string,
+  /** Prompt, tokens per second. */
+  prompt_tokens_per_s: number,
+  /** Generation, tokens per second. */
+  tokens_per_s: number,
+  /** Whether nothing had to be given up for it and memory was left. */
+  is_safe: boolean,
+};
+
+/** The fastest safe plan of those tried, for one model, machine and context. */
+export type Tuning = {
+  /** Library model. */
+  model_id: string,
+  /** Machine, as the benchmark names it. */
+  machine: string,
+  /** Context length that was wished; 0 if none was. */
+  context_length: number,
+  /** When. */
+  at_ms: number,
+  /** How long it took, milliseconds. */
+  took_ms: number,
+  /** Compute threads. */
+  n_threads: number,
+  /** Tokens per prompt chunk. */
+  n_batch: number,
+  /** Type of the KV cache. */
+  kv_type: string,
+  /** Generation with it, tokens per second. */
+  tokens_per_s: number,
+  /** All that were tried, in order. */
+  trials: Array<Trial>,
+};
+
+/** What auto-tune reports. */
+export type TuneEvent = { "type": "tried",
+  /** Which, and how fast it was. */
+  trial: Trial,
+  /** 0 to 1. */
+  progress: number, } | { "type": "done",
+  /** What was found. */
+  tuning: Tuning, } | { "type": "failed",
+  /** Why. */
+  failure: Failure,
+};
+
 /** What this machine has, measured now. */
 export type Hardware = {
   /** Processor. */
@@ -686,6 +738,10 @@ export type Wishes = {
   n_gpu_layers: number | null,
   /** Compute threads. */
   n_threads: number | null,
+  /** Tokens per prompt chunk. */
+  n_batch: number | null,
+  /** Whether threads, chunk and cache are those that auto-tune found fastest, not a person's. */
+  is_tuned: boolean,
   /** Type of the KV cache, such as `q8_0`. */
   kv_type: string | null,
   /** What matters most where nothing is fixed. */
@@ -862,7 +918,11 @@ export type RuntimeState = { "type": "empty" } | { "type": "loading",
   /** How it runs. */
   plan: Plan,
   /** Milliseconds the load took. */
-  load_ms: number, } | { "type": "failed",
+  load_ms: number,
+  /** What was given up because memory was short, in a sentence. */
+  given_up: Text | null,
+  /** What a plan made now would do better, in a sentence: free memory has changed since the load. */
+  offer: Text | null, } | { "type": "failed",
   /** Library model. */
   model_id: string,
   /** Why. */
@@ -884,7 +944,9 @@ export type LoadEvent = { "type": "progress",
   /** How it runs. */
   plan: Plan,
   /** Milliseconds the load took. */
-  load_ms: number, } | { "type": "failed",
+  load_ms: number,
+  /** What was given up because memory was short, in a sentence. */
+  given_up: Text | null, } | { "type": "failed",
   /** Why. */
   failure: Failure,
 };

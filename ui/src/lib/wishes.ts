@@ -2,4 +2,4 @@
 
 import type { Wishes } from './wire';
 
-export const NO_WISHES: Wishes = { context_length: null, n_gpu_layers: null, n_threads: null, kv_type: null, aim: 'balanced' };
+export const NO_WISHES: Wishes = { context_length: null, n_gpu_layers: null, n_threads: null, n_batch: null, is_tuned: false, kv_type: null, aim: 'balanced' };

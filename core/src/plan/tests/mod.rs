@@ -5,12 +5,17 @@ mod snapshots;
 
 use super::*;
 use crate::error::Explain;
-use crate::wire::{Aim, ErrorCode, FileUse, Part, Place, Verdict};
+use crate::wire::{Aim, ErrorCode, Part, Place, Verdict};
 use shapes::{GIB, LLAMA_1B, LLAMA_8B, QWEN3_30B, QWEN36_35B, SMOLLM2, card, facts, machine};
 use tandem_engine::kv::{KvType, KvTypes};
 
 fn free(facts: &ModelFacts, hardware: &Hardware) -> Plan {
     plan(facts, hardware, &Wishes::default()).unwrap()
+}
+
+/// A plan of a small model on a roomy machine.
+pub(crate) fn example() -> Plan {
+    free(&facts("SmolLM2-135M", SMOLLM2, "Q4_K_M"), &machine(None, 16.0, 12.0))
 }
 
 fn gib(bytes: u64) -> f64 {

@@ -30,6 +30,8 @@ import type {
   Settings,
   UpdatesFound,
   VerifyProgress,
+  TuneEvent,
+  Tuning,
 } from '../wire';
 
 /** Receives what a command reports while it runs. */
@@ -66,6 +68,10 @@ export interface Backend {
   remove_model(request: RemoveRequest): Promise<Removal>;
   load_model(request: LoadRequest, events: Sink<LoadEvent>): Promise<void>;
   unload_model(): Promise<void>;
+  tuning(request: LoadRequest): Promise<Tuning | null>;
+  tune_model(request: LoadRequest, events: Sink<TuneEvent>): Promise<void>;
+  stop_tuning(): Promise<void>;
+  forget_tuning(modelId: string): Promise<void>;
   chats(): Promise<ChatSummary[]>;
   chat(chatId: number): Promise<Chat>;
   rename_chat(request: RenameRequest): Promise<ChatSummary>;

@@ -1,6 +1,6 @@
 /** What the fake backend starts with: an invented hub, machine, library and chats. */
 
-import type { Chat, ChatSummary, Download, Failure, FileRole, Hardware, HubModel, LibraryFile, LibraryFolder, LibraryModel, MachineRates, Message, Outcome, Program, Settings } from '../wire';
+import type { Chat, ChatSummary, Download, Failure, FileRole, Hardware, HubModel, LibraryFile, LibraryFolder, LibraryModel, MachineRates, Message, Outcome, Program, Settings, Text, Tuning } from '../wire';
 import type { FakeModel } from './fake-plans';
 
 const GIB = 1024 ** 3;
@@ -33,6 +33,21 @@ export function fakeHardware(withGpu: boolean): Hardware {
     measured: { rates: null, corrections: [] },
   };
 }
+
+export function fakeTuning(modelId: string): Tuning {
+  const trial = (n_threads: number, n_batch: number, kv_type: string, prompt: number, answer: number): Tuning['trials'][number] => ({ n_threads, n_batch, kv_type, prompt_tokens_per_s: prompt, tokens_per_s: answer, is_safe: true });
+  const trials = [trial(6, 512, 'f16', 108, 17.6), trial(5, 512, 'f16', 96, 17.9), trial(6, 128, 'f16', 101, 17.5), trial(6, 512, 'q8_0', 107, 18.4)];
+  return { model_id: modelId, machine: fakeRates.machine, context_length: 0, at_ms: Date.now(), took_ms: 38_000, n_threads: 6, n_batch: 512, kv_type: 'q8_0', tokens_per_s: 18.4, trials };
+}
+
+export const tight: Text = {
+  en: 'Memory is short: the context is 2k instead of 8k, the KV cache is q8_0 instead of f16.',
+  zh: '内存不足：上下文为 2k，而非 8k，KV 缓存为 q8_0，而非 f16。',
+};
+export const roomy: Text = {
+  en: 'Memory is free again: a context of 8k with its cache in f16 fits now.',
+  zh: '内存已空出：现在可用 8k 上下文和 f16 缓存。',
+};
 
 export const fakeRates: MachineRates = {
   machine: 'AMD Ryzen 5 5600X, avx2, 6/6/6 cores, 32 GiB',

@@ -5,9 +5,9 @@
  * replaces by something that returns at once.
  */
 
-import type { AddedPaths, AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, LibraryFolder, LibraryModel, Message, ModelPage, Phase, Plan, Predictions, Removal, RemoveRequest, RepoFile, RuntimeState, SendRequest, Settings, UpdatesFound, VerifyProgress } from '../wire';
+import type { AddedPaths, AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, LibraryFolder, LibraryModel, Message, ModelPage, Phase, Plan, Predictions, Removal, RemoveRequest, RepoFile, RuntimeState, SendRequest, Settings, UpdatesFound, VerifyProgress, Text, TuneEvent, Tuning } from '../wire';
 import type { Backend, Sink } from './backend';
-import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeFolders, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, type FakeRepo, incomplete, INCOMPLETE_REPO, libraryModel, REASONING, repos, SECOND_ANSWER } from './fake-data';
+import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeFolders, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, type FakeRepo, incomplete, INCOMPLETE_REPO, libraryModel, REASONING, repos, SECOND_ANSWER, fakeTuning, tight, roomy } from './fake-data';
 import { fakePlan } from './fake-plans';
 
 const GIB = 1024 ** 3;
@@ -23,6 +23,8 @@ export type FakeOptions = {
   settings: Partial<Settings>;
   /** What is answered, instead of the invented answers. */
   answer: string;
+  /** Memory is short at every load. */
+  isTight: boolean;
   /** Lets time pass. */
   pause: (milliseconds: number) => Promise<void>;
 };
@@ -44,14 +46,17 @@ export class FakeBackend implements Backend {
   #isUnloaded = false;
   #folders: LibraryFolder[] = [];
   readonly #stopped = new Set<string>();
+  #isTuningStopped = false;
+  #tuning: Tuning | null = null;
   #nextId = 1000;
   #phase: Phase = 'empty';
   #rate: number | null = null;
+  readonly #givenUp: Text | null;
   readonly #pause: (milliseconds: number) => Promise<void>;
   readonly #answer: string | undefined;
 
   constructor(options: Partial<FakeOptions> = {}) {
-    const { library = 'full', withGpu = true, withDownloads = false, failures = {}, settings = {}, answer, pause = () => Promise.resolve() } = options;
+    const { library = 'full', withGpu = true, withDownloads = false, failures = {}, settings = {}, answer, isTight = false, pause = () => Promise.resolve() } = options;
     this.failures = failures;
     this.#settings = { ...defaultSettings, ...settings };
     this.#hardware = fakeHardware(withGpu);
@@ -60,6 +65,7 @@ export class FakeBackend implements Backend {
     this.#folders = library === 'full' ? fakeFolders() : [];
     this.#chats = library === 'full' ? fakeChats() : [];
     for (const download of withDownloads ? fakeDownloads() : []) this.#downloads.set(download.id, download);
+    this.#givenUp = isTight ? tight : null;
     this.#pause = pause;
     this.#answer = answer;
   }
@@ -68,6 +74,11 @@ export class FakeBackend implements Backend {
 
   emit(event: AppEvent): void {
     for (const sink of this.#sinks) sink(event);
+  }
+
+  /** Memory has become free since the load. */
+  offerMore(): void {
+    if (this.#runtime.type === 'ready') this.#setRuntime({ ...this.#runtime, offer: roomy }, this.#phase);
   }
 
   gauge(): void {
@@ -303,14 +314,45 @@ export class FakeBackend implements Backend {
       this.#setRuntime({ type: 'loading', model_id: request.model_id, progress }, 'loading');
       await this.#pause(160);
     }
-    events({ type: 'ready', plan, load_ms: 1280 });
-    this.#setRuntime({ type: 'ready', model_id: request.model_id, plan, load_ms: 1280 }, 'idle');
+    events({ type: 'ready', plan, load_ms: 1280, given_up: this.#givenUp });
+    this.#setRuntime({ type: 'ready', model_id: request.model_id, plan, load_ms: 1280, given_up: this.#givenUp, offer: null }, 'idle');
   }
 
   async unload_model(): Promise<void> {
     this.#enter('unload_model');
     this.#isUnloaded = true;
     if (this.#runtime.type !== 'loading') this.#setRuntime({ type: 'empty' }, 'empty');
+  }
+
+  async tuning(): Promise<Tuning | null> {
+    this.#enter('tuning');
+    return this.#tuning;
+  }
+
+  async tune_model(request: { model_id: string }, events: Sink<TuneEvent>): Promise<void> {
+    this.#enter('tune_model', request);
+    this.#isTuningStopped = false;
+    const tuning = fakeTuning(request.model_id);
+    for (const [index, trial] of tuning.trials.entries()) {
+      await this.#pause(600);
+      if (this.#isTuningStopped) {
+        events({ type: 'failed', failure: { code: 'cancelled', message: { en: 'Stopped.', zh: '已停止。' }, hint: { en: 'Nothing was changed.', zh: '没有任何改动。' } } });
+        return;
+      }
+      events({ type: 'tried', trial, progress: (index + 1) / tuning.trials.length });
+    }
+    this.#tuning = tuning;
+    events({ type: 'done', tuning });
+  }
+
+  async stop_tuning(): Promise<void> {
+    this.#enter('stop_tuning');
+    this.#isTuningStopped = true;
+  }
+
+  async forget_tuning(modelId: string): Promise<void> {
+    this.#enter('forget_tuning', modelId);
+    this.#tuning = null;
   }
 
   async chats(): Promise<Chat['summary'][]> {

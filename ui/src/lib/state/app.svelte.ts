@@ -18,6 +18,7 @@ import { Router } from './router.svelte';
 import { Runtime } from './runtime.svelte';
 import { HubSearch } from './search.svelte';
 import { SettingsState } from './settings.svelte';
+import { TuningState } from './tuning.svelte';
 
 export class App {
   readonly locale = new Locale();
@@ -31,6 +32,7 @@ export class App {
   readonly library: Library;
   readonly runtime: Runtime;
   readonly calibration: Calibration;
+  readonly tuning: TuningState;
   readonly chats: Chats;
   readonly conversation: Conversation;
 
@@ -54,6 +56,7 @@ export class App {
     this.library = new Library(backend);
     this.runtime = new Runtime(backend);
     this.calibration = new Calibration(backend);
+    this.tuning = new TuningState(backend);
     this.chats = new Chats(backend);
     this.downloads = new Downloads(
       backend,

@@ -1,7 +1,7 @@
 /** What is loaded. Loading is one request whose progress comes in events, and the app tells every change to all windows. */
 
 import { asFailure, type Backend } from '../backend/backend';
-import type { Failure, LibraryModel, LoadEvent, Plan, RuntimeState } from '../wire';
+import type { Failure, LibraryModel, LoadEvent, LoadRequest, Plan, RuntimeState, Text } from '../wire';
 import { NO_WISHES } from '../wishes';
 
 const LAST_MODEL = 'tandem.model';
@@ -11,6 +11,7 @@ export class Runtime {
   /** Plan of the model that is being loaded, for the picture of it. */
   comingPlan: Plan | null = $state.raw(null);
   failure: { modelId: string; failure: Failure } | null = $state.raw(null);
+  #isRead = $state(false);
   #current: { modelId: string; done: Promise<boolean> } | null = null;
 
   constructor(private readonly backend: Backend) {}
@@ -18,6 +19,10 @@ export class Runtime {
   readonly modelId: string | null = $derived(this.state.type === 'empty' ? null : this.state.model_id);
   readonly readyId: string | null = $derived(this.state.type === 'ready' ? this.state.model_id : null);
   readonly plan: Plan | null = $derived(this.state.type === 'ready' ? this.state.plan : null);
+  /** What the load gave up because memory was short, until it has been read. */
+  readonly givenUp: Text | null = $derived(this.state.type === 'ready' && !this.#isRead ? this.state.given_up : null);
+  /** What loading again would do better. */
+  readonly offer: Text | null = $derived(this.state.type === 'ready' ? this.state.offer : null);
   readonly progress: number | null = $derived(this.state.type === 'loading' ? this.state.progress : null);
 
   adopt(state: RuntimeState): void {
@@ -39,6 +44,24 @@ export class Runtime {
     return done;
   }
 
+  /** How a model is loaded: with no wishes, so that the plan decides. */
+  requestFor(modelId: string): LoadRequest {
+    return { model_id: modelId, wishes: NO_WISHES };
+  }
+
+  /** Loads the model once more, with the plan that fits now. */
+  async reload(): Promise<boolean> {
+    const modelId = this.readyId;
+    if (modelId === null) return false;
+    this.adopt({ type: 'empty' });
+    return this.load(modelId);
+  }
+
+  /** The sentence about what was given up has been read. */
+  read(): void {
+    this.#isRead = true;
+  }
+
   /** The load that is under way. */
   get pending(): Promise<boolean> | null {
     return this.#current?.done ?? null;
@@ -50,8 +73,9 @@ export class Runtime {
       await before;
     }
     this.failure = null;
+    this.#isRead = false;
     this.adopt({ type: 'loading', model_id: modelId, progress: 0 });
-    const request = { model_id: modelId, wishes: NO_WISHES };
+    const request = this.requestFor(modelId);
     void this.#look(request);
     try {
       await this.backend.load_model(request, (event) => this.#apply(modelId, event));
@@ -84,7 +108,7 @@ export class Runtime {
 
   #apply(modelId: string, event: LoadEvent): void {
     if (event.type === 'progress') this.state = { type: 'loading', model_id: modelId, progress: event.progress };
-    else if (event.type === 'ready') this.adopt({ type: 'ready', model_id: modelId, plan: event.plan, load_ms: event.load_ms });
+    else if (event.type === 'ready') this.adopt({ type: 'ready', model_id: modelId, plan: event.plan, load_ms: event.load_ms, given_up: event.given_up, offer: null });
     else if (event.failure.code === 'cancelled') this.adopt({ type: 'empty' });
     else this.adopt({ type: 'failed', model_id: modelId, failure: event.failure });
   }
