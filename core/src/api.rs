@@ -12,9 +12,10 @@ use crate::hub;
 use crate::plan::{self, Candidate};
 use crate::wire::{
     AddedPaths, AppInfo, Chat, ChatSummary, Download, DownloadRequest, DownloadState, ErrorCode, Failure, Hardware,
-    Integrity, LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, ModelVersion, Plan,
-    PlanVersionsRequest, PlannedVersion, PlannedVersions, Predictions, Presence, Removal, RemoveRequest, RenameRequest,
-    SearchPage, SearchRequest, SendRequest, Settings, Text, TuneEvent, Tuning, UpdatesFound, VerifyProgress,
+    Integrity, LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, ModelVersion,
+    MoveDownloadRequest, Plan, PlanVersionsRequest, PlannedVersion, PlannedVersions, Predictions, Presence, Removal,
+    RemoveRequest, RenameRequest, SearchPage, SearchRequest, SendRequest, Settings, Text, TuneEvent, Tuning,
+    UpdatesFound, VerifyProgress,
 };
 
 /// All commands by name, in the order of this file.
@@ -34,6 +35,7 @@ pub static COMMANDS: &[&str] = &[
     "pause_download",
     "resume_download",
     "cancel_download",
+    "move_download",
     "library",
     "rescan_library",
     "add_model",
@@ -216,6 +218,11 @@ pub async fn pause_download(app: &App, id: String) -> Result<(), Failure> {
 /// Goes on with a download.
 pub async fn resume_download(app: &App, id: String) -> Result<(), Failure> {
     Ok(app.remote().downloads.resume(&id)?)
+}
+
+/// Moves a download within the queue; all downloads in their new order.
+pub async fn move_download(app: &App, request: MoveDownloadRequest) -> Result<Vec<Download>, Failure> {
+    Ok(app.remote().downloads.shift(&request.id, request.to).await?)
 }
 
 /// Ends a download and removes what has arrived.

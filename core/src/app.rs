@@ -15,7 +15,7 @@ use tandem_engine::error::EngineError;
 
 use crate::calibrate::{self, Calibrator, Surroundings};
 use crate::chat::{Answer, Chats, Question, answer};
-use crate::download::{DownloadUpdate, Downloads};
+use crate::download::{DownloadLimits, DownloadUpdate, Downloads};
 use crate::error::{Explain, FileAction, FileError, bad_request};
 use crate::hardware::{ProbeOptions, Prober};
 use crate::hub::{DEFAULT_HUB_URL, Hub, HubError, HubOptions};
@@ -174,6 +174,7 @@ impl App {
         let runtime = Arc::new(Runtime::new(Arc::clone(&library), Arc::clone(&prober), on_runtime)?);
         let chats = Arc::new(Chats::open(Arc::clone(&store), Arc::clone(&runtime)));
         let remote = Remote::open(hub(&options, &paths, &settings)?, models_dir, &library, &watchers)?;
+        remote.downloads.set_limits(limits(&settings));
 
         let remote = Arc::new(Mutex::new(remote));
         let calibrator = calibrator(&store, &prober, &runtime, &remote, &watchers);
@@ -289,6 +290,7 @@ impl App {
             drop(remote);
             self.library.set_models_dir(&models_dir);
         }
+        self.remote().downloads.set_limits(limits(settings));
         Ok(self.store.set_settings(settings)?)
     }
 
@@ -503,6 +505,14 @@ fn models_dir(paths: &Paths, settings: &Settings) -> PathBuf {
     match settings.models_dir.trim() {
         "" => paths.models_dir.clone(),
         chosen => PathBuf::from(chosen),
+    }
+}
+
+fn limits(settings: &Settings) -> DownloadLimits {
+    DownloadLimits {
+        connections: settings.connections_per_file,
+        at_once: settings.downloads_at_once,
+        bytes_per_s: settings.max_download_bytes_per_s,
     }
 }
 

@@ -38,7 +38,7 @@ fn declarations() -> Vec<(&'static str, String)> {
         TokenState TokenPlace TokenRequest TokenKeep
         SearchRequest SearchPage HubModel RepoFile ModelPage ModelVersion Companion Presence
         PlanVersionsRequest PlannedVersions PlannedVersion
-        DownloadRequest Download DownloadState
+        DownloadRequest MoveDownloadRequest Move Download DownloadState
         LibraryModel LibraryFile LibraryPlace Program LibraryFolder AddedPaths RemoveRequest Removal VerifyProgress UpdatesFound
         Integrity FileRole
         Measured MachineRates ReadRate KernelRate Correction CalibrationState Outcome Predictions Trial Tuning TuneEvent

@@ -7,9 +7,9 @@ use tandem_core::api;
 use tandem_core::app::App;
 use tandem_core::wire::{
     AddedPaths, AppEvent, AppInfo, Chat, ChatEvent, ChatSummary, Download, DownloadRequest, Failure, Hardware,
-    LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, Plan, PlanVersionsRequest,
-    PlannedVersions, Predictions, Removal, RemoveRequest, RenameRequest, SearchPage, SearchRequest, SendRequest,
-    Settings, TuneEvent, Tuning, UpdatesFound, VerifyProgress,
+    LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, MoveDownloadRequest, Plan,
+    PlanVersionsRequest, PlannedVersions, Predictions, Removal, RemoveRequest, RenameRequest, SearchPage,
+    SearchRequest, SendRequest, Settings, TuneEvent, Tuning, UpdatesFound, VerifyProgress,
 };
 use tandem_engine::Flow;
 use tauri::ipc::{Channel, Invoke};
@@ -36,6 +36,7 @@ pub(crate) fn handler<R: Runtime>() -> impl Fn(Invoke<R>) -> bool + Send + Sync 
         pause_download,
         resume_download,
         cancel_download,
+        move_download,
         library,
         rescan_library,
         add_model,
@@ -139,6 +140,11 @@ async fn resume_download(app: Tandem<'_>, request: String) -> Answer<()> {
 #[command]
 async fn cancel_download(app: Tandem<'_>, request: String) -> Answer<()> {
     api::cancel_download(&app, request).await
+}
+
+#[command]
+async fn move_download(app: Tandem<'_>, request: MoveDownloadRequest) -> Answer<Vec<Download>> {
+    api::move_download(&app, request).await
 }
 
 #[command]

@@ -1,7 +1,7 @@
 //! Full disks: checked before, met in the middle, simulated and real. What has arrived is kept.
 
 use std::fs;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,6 +45,7 @@ async fn a_disk_that_fills_up_pauses_and_keeps_what_is_there() {
     assert_eq!(paused.failure.map(|failure| failure.code), Some(ErrorCode::DiskFull));
     assert!(paused.arrived_bytes >= SIZE / 2 - (256 << 10), "{}", paused.arrived_bytes);
     let before = test_hub.fetches("m.gguf").len();
+    assert!(downloader.downloads.list()[0].failure.is_some());
     disk.capacity.store(u64::MAX, Ordering::Release);
     downloader.downloads.resume(&id).unwrap();
     assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
@@ -63,7 +64,7 @@ async fn a_real_small_file_system_fills_up_and_nothing_is_lost() {
     };
     let bytes = weights(FILE_BYTES, 3);
     let test_hub = TestHub::start(vec![Repo::new("a/b").file("m.gguf", bytes.clone())]);
-    // Another program fills the disk while we look away: the check beforehand has passed.
+    // Another program fills the disk while we look away: the check beforehand has passed, and space is not taken.
     let options = DownloadOptions { disk: Arc::new(TrustingDisk), save_every_bytes: 4 << 20, ..quick_options() };
     let mut downloader = Downloader::with(&test_hub, folder.path(), None, options);
     let filler = folder.path().join("filler");
@@ -91,6 +92,35 @@ async fn a_real_small_file_system_fills_up_and_nothing_is_lost() {
     downloader.downloads.resume(&id).unwrap();
     assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
     assert!(fs::read(folder.path().join("a/b/m.gguf")).unwrap() == bytes);
+}
+
+#[tokio::test]
+async fn space_is_taken_before_a_byte_is_fetched() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(_mounted) = SmallMount::new(folder.path()) else {
+        eprintln!("SKIPPED space_is_taken_before_a_byte_is_fetched: mounting a tmpfs takes root");
+        return;
+    };
+    let repos = [("a/first", 40 << 20), ("a/second", 30 << 20)];
+    let test_hub = TestHub::start(repos.map(|(id, n_bytes)| Repo::new(id).file("m.gguf", weights(n_bytes, 3))).into());
+    test_hub.fault(stall());
+    let mut downloader = Downloader::with(&test_hub, folder.path(), None, quick_options());
+    let id = downloader.start("a/first").await.id;
+    downloader.until(&id, |download| download.arrived_bytes > 0).await;
+    assert!(RealDisk.free_bytes(folder.path()).unwrap() < 26 << 20, "all 40 MiB are taken");
+    let refused = downloader.downloads.start(downloader.files("a/second").await).await;
+    match refused {
+        Err(DownloadError::NoSpace { needed_bytes, .. }) => {
+            assert!((30 << 20..31 << 20).contains(&needed_bytes), "what is taken is not counted twice: {needed_bytes}");
+        }
+        other => panic!("{other:?}"),
+    }
+    test_hub.heal();
+    downloader.downloads.pause(&id).unwrap();
+    downloader.until_rest(&id).await;
+    downloader.downloads.resume(&id).unwrap();
+    downloader.until(&id, |download| download.state == DownloadState::Running).await;
+    assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
 }
 
 fn hub() -> TestHub {
@@ -125,6 +155,10 @@ impl Disk for SmallDisk {
         Ok(self.claimed_free.load(Ordering::Acquire))
     }
 
+    fn taken_bytes(&self, _path: &Path) -> u64 {
+        0
+    }
+
     fn open_part(&self, path: &Path) -> io::Result<Box<dyn PartIo>> {
         Ok(Box::new(SmallFile { io: RealDisk.open_part(path)?, capacity: Arc::clone(&self.capacity) }))
     }
@@ -136,36 +170,27 @@ struct SmallFile {
     capacity: Arc<AtomicU64>,
 }
 
-impl Read for SmallFile {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.io.read(buffer)
-    }
-}
-
-impl Write for SmallFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = self.capacity.load(Ordering::Acquire).saturating_sub(self.io.stream_position()?);
-        let n = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-        if n == 0 { Err(io::ErrorKind::StorageFull.into()) } else { self.io.write(&bytes[..n]) }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.io.flush()
-    }
-}
-
-impl Seek for SmallFile {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.io.seek(to)
-    }
-}
-
 impl PartIo for SmallFile {
-    fn set_len(&mut self, n_bytes: u64) -> io::Result<()> {
-        self.io.set_len(n_bytes)
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.io.read_at(buffer, at)
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        let room = self.capacity.load(Ordering::Acquire).saturating_sub(at);
+        let n = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        if n == 0 { Err(io::ErrorKind::StorageFull.into()) } else { self.io.write_at(&bytes[..n], at) }
+    }
+
+    fn n_bytes(&self) -> io::Result<u64> {
+        self.io.n_bytes()
+    }
+
+    /// As on a file system that cannot take space beforehand.
+    fn reserve(&self, _n_bytes: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
         self.io.sync()
     }
 }
@@ -179,8 +204,12 @@ impl Disk for TrustingDisk {
         Ok(u64::MAX)
     }
 
+    fn taken_bytes(&self, path: &Path) -> u64 {
+        RealDisk.taken_bytes(path)
+    }
+
     fn open_part(&self, path: &Path) -> io::Result<Box<dyn PartIo>> {
-        RealDisk.open_part(path)
+        Ok(Box::new(SmallFile { io: RealDisk.open_part(path)?, capacity: Arc::new(AtomicU64::new(u64::MAX)) }))
     }
 }
 

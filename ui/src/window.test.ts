@@ -211,6 +211,30 @@ test('downloads can be paused, resumed and cancelled', async () => {
   await waitFor(() => expect(screen.getAllByTestId('download-row')).toHaveLength(count - 1));
 });
 
+test('what waits can be moved up, and what waits to connect again need not wait', async () => {
+  const { user, fake } = await open({ withDownloads: true, pause: () => new Promise(() => undefined) });
+  await user.click(screen.getByTestId('nav-library'));
+  const place = (state: string): number => screen.getAllByTestId('download-row').findIndex((row) => row.dataset.state === state);
+  const before = place('queued');
+  await user.click(screen.getByTestId('move-download-up'));
+  await waitFor(() => expect(place('queued')).toBeLessThan(before));
+  expect(fake.calls).toContainEqual(['move_download', { id: 'd6', to: 'up' }]);
+  await user.click(screen.getByTestId('try-now'));
+  await waitFor(() => expect(place('retrying')).toBe(-1));
+  expect(fake.calls).toContainEqual(['resume_download', 'd7']);
+});
+
+test('downloads are limited in the settings', async () => {
+  const { user, fake } = await open();
+  await user.click(screen.getByTestId('nav-settings'));
+  const rate = await screen.findByTestId('settings-max-rate');
+  await user.type(rate, '2.5{Enter}');
+  await waitFor(() => expect(fake.calls.findLast(([command]) => command === 'set_settings')?.[1]).toMatchObject({ max_download_bytes_per_s: 2.5 * 1024 ** 2 }));
+  await user.clear(rate);
+  await user.type(rate, '{Enter}');
+  await waitFor(() => expect(fake.calls.findLast(([command]) => command === 'set_settings')?.[1]).toMatchObject({ max_download_bytes_per_s: 0 }));
+});
+
 test('branches: the other answer is one click away', async () => {
   const { user } = await open();
   await user.click(screen.getAllByTestId('chat-item').find((item) => item.dataset.chatId === '1')!);

@@ -31,7 +31,7 @@ run    puts a small model into the library, so that there is something to talk t
   --hub        serve two small models on loopback the way the hub does, and point the app there
   --headless   as without a display, even where there is one
 test   formatting, lints, all tests, the interface, the end-to-end test in the real window
-  --long       licences and sources too, and many more cases per property test";
+  --long       licences and sources too, more cases per property test, and the long soak tests";
 
 /// What was asked for.
 #[derive(Debug, PartialEq)]

@@ -51,7 +51,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
             let mut tests = cargo(runner);
             tests.args(["--locked", "--workspace", "--all-targets"]);
             if options.long {
-                tests.env("PROPTEST_CASES", LONG_PROPTEST_CASES);
+                tests.env("PROPTEST_CASES", LONG_PROPTEST_CASES).env("TANDEM_LONG", "1");
             }
             done(&mut tests)
         });

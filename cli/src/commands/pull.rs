@@ -111,13 +111,16 @@ fn fetch(opened: &Opened, version: &ModelVersion, terminal: &Terminal) -> anyhow
 
 fn show(download: &Download, bar: &indicatif::ProgressBar, terminal: &Terminal) {
     let text = match download.state {
+        DownloadState::Repairing => {
+            Some(Text::new("damaged on the way, looking for the damage", "传输中有损坏，正在定位"))
+        }
         DownloadState::Verifying => Some(Text::new("verifying", "校验中")),
         DownloadState::Retrying => Some(Text::new("connection lost, trying again", "连接中断，正在重试")),
         _ => None,
     };
     let message = text.as_ref().map_or(download.quant.as_str(), |text| terminal.say(text));
     bar.set_message(message.to_owned());
-    let is_verifying = download.state == DownloadState::Verifying;
+    let is_verifying = matches!(download.state, DownloadState::Verifying | DownloadState::Repairing);
     bar.set_position(if is_verifying { download.verified_bytes } else { download.arrived_bytes });
 }
 

@@ -58,6 +58,12 @@ pub enum DownloadError {
         /// Of what came.
         got: String,
     },
+    /// The same piece was read otherwise than it was written, again and again.
+    #[error("the disk gives back other bytes than were written to `{}`", path.display())]
+    DiskDamages {
+        /// The file under way.
+        path: PathBuf,
+    },
     /// The hub now has another file under this name.
     #[error("`{path}` has changed on the hub")]
     ChangedUpstream {
@@ -115,10 +121,24 @@ impl Explain for DownloadError {
             Self::ChecksumMismatch { path, .. } => Failure::new(
                 ErrorCode::ChecksumMismatch,
                 Text::new(
-                    format!("`{path}` arrived damaged: its SHA256 is not the one the hub promises"),
-                    format!("`{path}` 下载后已损坏：SHA256 与模型站给出的不一致"),
+                    format!("`{path}` keeps arriving otherwise than the hub promises: its SHA256 is wrong"),
+                    format!("`{path}` 多次下载的内容都与模型站承诺的不同：SHA256 不一致"),
                 ),
-                Text::new("download it again; the damaged file is already removed", "请重新下载；损坏的文件已删除"),
+                Text::new(
+                    "all of it was fetched twice and compared, and is removed; try another mirror or network",
+                    "全部内容已下载两次并比对，现已删除；请更换镜像站或网络再试",
+                ),
+            ),
+            Self::DiskDamages { path } => Failure::new(
+                ErrorCode::ChecksumMismatch,
+                Text::new(
+                    format!("the disk gives back other data than was written to `{}`", path.display()),
+                    format!("磁盘读出的内容与写入 `{}` 的内容不同", path.display()),
+                ),
+                Text::new(
+                    "the disk or the memory of this computer may be failing: check them, or choose another models folder",
+                    "本机的磁盘或内存可能有故障：请检查，或者更换模型文件夹",
+                ),
             ),
             Self::ChangedUpstream { path } => Failure::new(
                 ErrorCode::ChangedUpstream,

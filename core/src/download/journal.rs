@@ -1,12 +1,15 @@
-//! The journal of a download: what is wanted and how much of it is safely on disk. Written atomically beside the files,
-//! so that a download outlives the app, however the app ends.
+//! The journal of a download: what is wanted, which pieces of it are safely on disk, and what each hashed to as it
+//! arrived. Written atomically beside the files, so that a download outlives the app, however the app ends.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+use super::pieces::{Pieces, SavedPiece};
 use super::place::{is_journal, unfinished_journal_path};
 use crate::error::{FileAction, FileError};
 use crate::wire::RepoFile;
@@ -15,6 +18,9 @@ use crate::wire::RepoFile;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Journal {
     format: u32,
+    /// Place in the queue: smaller is earlier.
+    #[serde(default)]
+    rank: u64,
     pub(super) files: Vec<JournalFile>,
 }
 
@@ -22,8 +28,14 @@ pub(super) struct Journal {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct JournalFile {
     pub(super) file: RepoFile,
-    /// The first so many bytes were written and flushed to the disk before this was.
-    pub(super) synced_bytes: u64,
+    /// The first format vouched for so many bytes from the beginning, and had no pieces.
+    #[serde(default, skip_serializing)]
+    synced_bytes: u64,
+    #[serde(default)]
+    pub(super) piece_bytes: u64,
+    /// Written and flushed to the disk before this was.
+    #[serde(default)]
+    pub(super) pieces: Vec<SavedPiece>,
     pub(super) standing: Standing,
 }
 
@@ -44,13 +56,15 @@ pub(super) enum Standing {
 pub(super) struct Record {
     pub(super) path: PathBuf,
     pub(super) journal: Journal,
+    /// All copies of a record share the place in the queue: it may be moved while it runs.
+    pub(super) rank: Arc<AtomicU64>,
 }
 
 impl Journal {
-    pub(super) fn new(files: Vec<RepoFile>) -> Self {
-        let files =
-            files.into_iter().map(|file| JournalFile { file, synced_bytes: 0, standing: Standing::Wanted }).collect();
-        Self { format: FORMAT, files }
+    pub(super) fn new(files: Vec<RepoFile>, piece_bytes: u64) -> Self {
+        let entry =
+            |file| JournalFile { file, synced_bytes: 0, piece_bytes, pieces: Vec::new(), standing: Standing::Wanted };
+        Self { format: FORMAT, rank: 0, files: files.into_iter().map(entry).collect() }
     }
 
     /// The files wanted.
@@ -62,27 +76,53 @@ impl Journal {
     pub(super) fn arrived_bytes(&self) -> u64 {
         self.files.iter().map(JournalFile::arrived_bytes).sum()
     }
-
-    /// Bytes still to come.
-    pub(super) fn missing_bytes(&self) -> u64 {
-        self.files.iter().map(|entry| entry.file.size_bytes.saturating_sub(entry.arrived_bytes())).sum()
-    }
 }
 
 impl JournalFile {
     /// Bytes safely on disk.
     pub(super) fn arrived_bytes(&self) -> u64 {
         match self.standing {
-            Standing::Wanted => self.synced_bytes,
+            Standing::Wanted => self.pieces.iter().map(|piece| piece.arrived_bytes).sum(),
             Standing::Placed | Standing::Found => self.file.size_bytes,
         }
+    }
+
+    /// What is here, as far as a part file of this length can hold it.
+    pub(super) fn pieces(&self, on_disk_bytes: u64) -> Pieces {
+        Pieces::new(self.file.size_bytes, self.piece_bytes, &self.pieces, on_disk_bytes)
+    }
+
+    /// Takes over what the first format knew.
+    fn upgrade(&mut self) {
+        self.piece_bytes = PIECE_BYTES;
+        let mut left_bytes = std::mem::take(&mut self.synced_bytes);
+        for n in 0.. {
+            let arrived_bytes = left_bytes.min(PIECE_BYTES);
+            if arrived_bytes == 0 {
+                return;
+            }
+            self.pieces.push(SavedPiece { n, arrived_bytes, hash: None });
+            left_bytes -= arrived_bytes;
+        }
+    }
+
+    fn is_sane(&self) -> bool {
+        let count = self.file.size_bytes.checked_div(self.piece_bytes).unwrap_or(u64::MAX);
+        self.synced_bytes <= self.file.size_bytes && count <= MAX_PIECES && self.pieces.len() as u64 <= count + 1
     }
 }
 
 impl Record {
+    pub(super) fn new(path: PathBuf, journal: Journal) -> Self {
+        let rank = Arc::new(AtomicU64::new(journal.rank));
+        Self { path, journal, rank }
+    }
+
     /// Puts the journal on disk: whole or not at all.
     pub(super) fn write(&self) -> Result<(), FileError> {
-        let json = serde_json::to_vec_pretty(&self.journal).expect("a journal has no maps with odd keys");
+        let mut json = serde_json::to_value(&self.journal).expect("a journal has no maps with odd keys");
+        json["rank"] = self.rank.load(Ordering::Acquire).into();
+        let json = json.to_string().into_bytes();
         let unfinished = unfinished_journal_path(&self.path);
         let written = File::create(&unfinished).and_then(|mut file| {
             file.write_all(&json)?;
@@ -97,17 +137,28 @@ impl Record {
 
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         let json = read_bounded(path)?;
-        let journal: Journal = serde_json::from_slice(&json)?;
-        let is_sane = journal.format == FORMAT
-            && !journal.files.is_empty()
-            && journal.files.iter().all(|entry| entry.synced_bytes <= entry.file.size_bytes);
-        if !is_sane {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a journal of another kind"));
+        let mut journal: Journal = serde_json::from_slice(&json)?;
+        let odd = || io::Error::new(io::ErrorKind::InvalidData, "a journal of another kind");
+        if !(1..=FORMAT).contains(&journal.format) || journal.files.is_empty() {
+            return Err(odd());
         }
-        Ok(Self { path: path.to_owned(), journal })
+        let is_old = journal.format < FORMAT;
+        journal.format = FORMAT;
+        for entry in &mut journal.files {
+            if is_old {
+                entry.piece_bytes = PIECE_BYTES;
+            }
+            if !entry.is_sane() {
+                return Err(odd());
+            }
+            if is_old {
+                entry.upgrade();
+            }
+        }
+        Ok(Self::new(path.to_owned(), journal))
     }
 
-    /// All journals below the models folder; those that cannot be read are left alone.
+    /// All journals below the models folder, in the queue's order; those that cannot be read are left alone.
     pub(super) fn find_all(models_dir: &Path) -> Vec<Self> {
         let mut found = Vec::new();
         let mut folders = vec![(models_dir.to_owned(), 0)];
@@ -124,7 +175,7 @@ impl Record {
                 }
             }
         }
-        found.sort_by(|a, b| a.path.cmp(&b.path));
+        found.sort_by(|a, b| (a.journal.rank, &a.path).cmp(&(b.journal.rank, &b.path)));
         found
     }
 }
@@ -144,9 +195,13 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     fs::read(path)
 }
 
-const FORMAT: u32 = 1;
-/// A thousand shards take half of it.
-const MAX_BYTES: u64 = 1 << 20;
+const FORMAT: u32 = 2;
+/// Bytes of a piece: what a bit of damage costs, and a request is at least.
+pub(super) const PIECE_BYTES: u64 = 16 << 20;
+/// A terabyte of the usual pieces.
+const MAX_PIECES: u64 = 1 << 16;
+/// More than all those pieces take.
+const MAX_BYTES: u64 = 16 << 20;
 /// Repos have few levels; links are not followed.
 const MAX_DEPTH: u32 = 12;
 
@@ -164,7 +219,7 @@ mod tests {
             sha256: Some("0".repeat(64)),
             hash_word: HashWord::Unknown,
         };
-        Record { path, journal: Journal::new(vec![file]) }
+        Record::new(path, Journal::new(vec![file], 64))
     }
 
     #[test]
@@ -173,23 +228,49 @@ mod tests {
         let folder = dir.path().join("测试/b");
         fs::create_dir_all(&folder).unwrap();
         let mut record = record(folder.join("x y.gguf.journal"));
-        record.journal.files[0].synced_bytes = 40;
+        let hash = "0123456789abcdef".repeat(2).try_into().ok();
+        record.journal.files[0].pieces = vec![SavedPiece { n: 1, arrived_bytes: 36, hash }];
+        record.rank.store(7, Ordering::Release);
         record.write().unwrap();
+        record.journal.rank = 7;
         let found = Record::find_all(dir.path());
         assert_eq!(found.len(), 1);
         assert_eq!((&found[0].path, &found[0].journal), (&record.path, &record.journal));
-        assert_eq!(found[0].journal.arrived_bytes(), 40);
+        assert_eq!(found[0].journal.arrived_bytes(), 36);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing half-written is left");
+    }
+
+    /// As the first format was written.
+    const OLD: &str = r#"{"format": 1, "files": [{
+        "file": {"repo": "a/b", "commit": "c", "path": "x.gguf", "size_bytes": 40000000, "sha256": null},
+        "synced_bytes": 20000000, "standing": "wanted"}]}"#;
+
+    #[test]
+    fn journals_of_the_first_format_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.gguf.journal");
+        fs::write(&path, OLD).unwrap();
+        let record = Record::read(&path).unwrap();
+        let entry = &record.journal.files[0];
+        let piece = |n, arrived_bytes| SavedPiece { n, arrived_bytes, hash: None };
+        assert_eq!(entry.pieces, [piece(0, PIECE_BYTES), piece(1, 20_000_000 - PIECE_BYTES)]);
+        assert_eq!((entry.arrived_bytes(), entry.pieces(20_000_000).arrived_bytes()), (20_000_000, 20_000_000));
+        record.write().unwrap();
+        assert_eq!(Record::read(&path).unwrap().journal, record.journal);
     }
 
     #[test]
     fn what_is_no_journal_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let mut newer = serde_json::to_value(&record(PathBuf::new()).journal).unwrap();
-        newer["format"] = 2.into();
-        let mut lying = serde_json::to_value(&record(PathBuf::new()).journal).unwrap();
-        lying["files"][0]["synced_bytes"] = 101.into();
-        let texts = [String::new(), "{".into(), "[]".into(), newer.to_string(), lying.to_string(), "x".repeat(2 << 20)];
+        newer["format"] = 3.into();
+        let mut lying = serde_json::from_str::<serde_json::Value>(OLD).unwrap();
+        lying["files"][0]["synced_bytes"] = 40_000_001.into();
+        let mut endless = serde_json::to_value(&record(PathBuf::new()).journal).unwrap();
+        endless["files"][0]["piece_bytes"] = 0.into();
+        let long = "x".repeat(MAX_BYTES as usize + 1);
+        let odd = [newer, lying, endless].map(|json| json.to_string());
+        let texts: Vec<String> = [String::new(), "{".into(), "[]".into(), long].into_iter().chain(odd).collect();
         for (n, text) in texts.iter().enumerate() {
             fs::write(dir.path().join(format!("{n}.journal")), text).unwrap();
         }

@@ -1,33 +1,43 @@
-//! Downloads: from the hub into the models folder, one at a time, in order, and never wrong.
+//! Downloads: from the hub into the models folder, in order, over several connections, and never wrong.
 //!
-//! Bytes gather in `<file>.part`; a journal beside it says what is wanted and how much is safely there. The final name
-//! appears only when the SHA256 is the promised one. Whatever ends a download early (a person, the network, a full disk,
-//! the power) it goes on later from what the journal vouches for.
+//! Bytes gather in `<file>.part`, piece by piece; a journal beside it says what is wanted, which pieces are safely there
+//! and what each hashed to. The final name appears only when the SHA256 is the promised one. Whatever ends a download
+//! early (a person, the network, a full disk, the power) it goes on later from what the journal vouches for; damage costs
+//! the damaged piece.
 
 mod answer;
+mod connection;
 mod disk;
 mod error;
+mod fault;
 mod fetch;
 mod journal;
 mod pace;
 mod part;
+mod pieces;
 mod place;
+mod repair;
 mod run;
 mod table;
+mod whole;
+mod width;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tokio::sync::{Notify, mpsc};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::task::JoinHandle;
 
 use crate::error::{FileAction, FileError};
 use crate::hub::Hub;
-use crate::wire::{Download, DownloadState, RepoFile};
+use crate::wire::{Download, DownloadState, Move, RepoFile};
+use connection::blocking;
 use journal::{Journal, Record};
+use pace::Throttle;
 use table::{Table, Wanted};
 
 pub use disk::{Disk, PartIo, RealDisk};
@@ -57,6 +67,23 @@ pub enum DownloadUpdate {
 /// Takes updates; called on one thread at a time.
 pub type DownloadSink = Arc<dyn Fn(DownloadUpdate) + Send + Sync>;
 
+/// What a person may limit, at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DownloadLimits {
+    /// Connections per file, at most.
+    pub connections: u32,
+    /// Downloads that run at the same time.
+    pub at_once: u32,
+    /// Of all downloads together; 0: as fast as it goes.
+    pub bytes_per_s: u64,
+}
+
+impl Default for DownloadLimits {
+    fn default() -> Self {
+        Self { connections: 8, at_once: 1, bytes_per_s: 0 }
+    }
+}
+
 /// What tests set otherwise than the app.
 #[derive(Clone, Debug)]
 pub struct DownloadOptions {
@@ -64,10 +91,18 @@ pub struct DownloadOptions {
     pub backoff: Backoff,
     /// A connection that gives nothing for so long is given up.
     pub stall: Duration,
+    /// A connection that gives less over that time is given up too.
+    pub slowest_bytes_per_s: f64,
+    /// Time between looks at how fast the connections are.
+    pub measure_every: Duration,
     /// Time between reports of progress.
     pub report_every: Duration,
-    /// A crash costs no more than this.
+    /// A crash costs no more than this, and what arrives while the disk flushes.
     pub save_every_bytes: u64,
+    /// Bytes of a piece of new downloads.
+    pub piece_bytes: u64,
+    /// Limits to begin with.
+    pub limits: DownloadLimits,
     /// Space that downloads leave to the app and the system.
     pub reserve_bytes: u64,
     /// Where files are written.
@@ -79,8 +114,12 @@ impl Default for DownloadOptions {
         Self {
             backoff: Backoff::default(),
             stall: Duration::from_secs(30),
+            slowest_bytes_per_s: 2048.0,
+            measure_every: Duration::from_secs(1),
             report_every: Duration::from_millis(250),
-            save_every_bytes: 16 << 20,
+            save_every_bytes: 8 << 20,
+            piece_bytes: journal::PIECE_BYTES,
+            limits: DownloadLimits::default(),
             reserve_bytes: 64 << 20,
             disk: Arc::new(RealDisk),
         }
@@ -98,8 +137,13 @@ pub struct Downloads {
 /// What the queue's task and the callers share.
 struct Shared {
     hub: Mutex<Arc<Hub>>,
+    mirrors: Mutex<Vec<Arc<Hub>>>,
     models_dir: PathBuf,
     options: DownloadOptions,
+    limits: Mutex<DownloadLimits>,
+    throttle: Throttle,
+    /// Bytes between network and disk.
+    memory: Arc<Semaphore>,
     table: Mutex<Table>,
     /// Rung when there may be work, or when it is time to close.
     bell: Notify,
@@ -118,8 +162,17 @@ impl Downloads {
         for record in Record::find_all(&models_dir) {
             table.insert(id_of(&record.journal.repo_files()), record, DownloadState::Paused);
         }
-        let (hub, table, bell) = (Mutex::new(hub), Mutex::new(table), Notify::new());
-        let shared = Arc::new(Shared { hub, models_dir, options, table, bell });
+        let shared = Arc::new(Shared {
+            hub: Mutex::new(hub),
+            mirrors: Mutex::default(),
+            models_dir,
+            limits: Mutex::new(options.limits),
+            throttle: Throttle::new(options.limits.bytes_per_s),
+            memory: Arc::new(Semaphore::new(connection::MEMORY_BYTES as usize)),
+            options,
+            table: Mutex::new(table),
+            bell: Notify::new(),
+        });
         tokio::spawn(async move {
             while let Some(update) = to_deliver.recv().await {
                 sink(update);
@@ -132,6 +185,18 @@ impl Downloads {
     /// Talks to another hub from the next request on. Files stay what they are: their hashes decide.
     pub fn set_hub(&self, hub: Arc<Hub>) {
         *lock(&self.shared.hub) = hub;
+    }
+
+    /// Asks these too where what the hub gave turns out damaged: they have the same files under the same names.
+    pub fn set_mirrors(&self, mirrors: Vec<Arc<Hub>>) {
+        *lock(&self.shared.mirrors) = mirrors;
+    }
+
+    /// Changes the limits, for what runs too.
+    pub fn set_limits(&self, limits: DownloadLimits) {
+        *lock(&self.shared.limits) = limits;
+        self.shared.throttle.set(limits.bytes_per_s);
+        self.shared.bell.notify_one();
     }
 
     /// Puts files at the end of the queue as one download: one file, or all shards of a version. If it is there already
@@ -154,8 +219,9 @@ impl Downloads {
             table::Admitted::New => None,
         };
         let (shared, replaces) = (Arc::clone(&self.shared), old.is_some());
-        let record = Record { path: journal, journal: Journal::new(files) };
-        let prepared = spawn_blocking(move || {
+        let record = Record::new(journal, Journal::new(files, self.shared.options.piece_bytes.max(1)));
+        record.rank.store(self.shared.table().downloads().len() as u64, Ordering::Release);
+        let prepared = blocking(move || {
             if let Some(old) = old {
                 shared.remove_files(&old);
             }
@@ -166,7 +232,7 @@ impl Downloads {
             record.write()?;
             Ok::<_, DownloadError>(record)
         });
-        let record = match prepared.await.expect("preparing does not panic") {
+        let record = match prepared.await {
             Ok(record) => record,
             Err(error) => {
                 if replaces {
@@ -185,19 +251,27 @@ impl Downloads {
         self.shared.table().ask(id, Wanted::Pause)
     }
 
-    /// Lets a paused or failed download go on, at its old place in the order.
+    /// Lets a paused or failed download go on, at its old place in the order. One that waits before it tries again tries
+    /// now.
     pub fn resume(&self, id: &str) -> Result<(), DownloadError> {
         self.shared.table().requeue(id)?;
         self.shared.bell.notify_one();
         Ok(())
     }
 
+    /// Moves a download within the queue; all downloads in their new order.
+    pub async fn shift(&self, id: &str, to: Move) -> Result<Vec<Download>, DownloadError> {
+        let records = self.shared.table().shift(id, to)?;
+        // A place that is not written is forgotten with the app, no more.
+        blocking(move || records.iter().for_each(|record| drop(record.write()))).await;
+        Ok(self.list())
+    }
+
     /// Stops a download and removes what arrived. A finished one is only taken off the list.
     pub async fn cancel(&self, id: &str) -> Result<(), DownloadError> {
         let Some(record) = self.shared.table().begin_removal(id)? else { return Ok(()) };
         let shared = Arc::clone(&self.shared);
-        let removed = spawn_blocking(move || shared.remove_files(&record)).await;
-        removed.expect("removing does not panic");
+        blocking(move || shared.remove_files(&record)).await;
         self.shared.table().remove(id);
         Ok(())
     }
@@ -235,14 +309,31 @@ impl Shared {
         Arc::clone(&lock(&self.hub))
     }
 
-    /// Whether a download and all that wait or run before it fit on the disk.
-    fn check_space(&self, record: &Record) -> Result<(), DownloadError> {
-        let own = record.journal.missing_bytes();
-        let others = self.table().missing_bytes(&id_of(&record.journal.repo_files()));
-        self.require_space(own.saturating_add(others))
+    /// The hub, then its mirrors.
+    fn sources(&self) -> Vec<Arc<Hub>> {
+        [self.hub()].into_iter().chain(lock(&self.mirrors).iter().cloned()).collect()
     }
 
-    fn require_space(&self, needed_bytes: u64) -> Result<(), DownloadError> {
+    fn limits(&self) -> DownloadLimits {
+        *lock(&self.limits)
+    }
+
+    /// Whether a download and all that wait or run fit on the disk.
+    fn check_space(&self, record: &Record) -> Result<(), DownloadError> {
+        let others = self.table().active(&id_of(&record.journal.repo_files()));
+        self.require_space(others.iter().chain([record]))
+    }
+
+    /// Whether what these downloads have not taken up yet is to be had.
+    fn require_space<'a>(&self, records: impl Iterator<Item = &'a Record>) -> Result<(), DownloadError> {
+        let wanted = records.flat_map(|record| &record.journal.files);
+        let wanted = wanted.filter(|entry| entry.standing == journal::Standing::Wanted);
+        let to_take = |entry: &journal::JournalFile| {
+            let target = place(&self.models_dir, &entry.file).ok();
+            let taken = target.map_or(0, |target| self.options.disk.taken_bytes(&place::part_path(&target)));
+            entry.file.size_bytes.saturating_sub(taken)
+        };
+        let needed_bytes: u64 = wanted.map(to_take).fold(0, u64::saturating_add);
         // A disk that cannot say how much is free is tried.
         let free_bytes = self.options.disk.free_bytes(&self.models_dir).unwrap_or(u64::MAX);
         let free_bytes = free_bytes.saturating_sub(self.options.reserve_bytes);

@@ -1,7 +1,13 @@
-//! Rates and waits. Pure: time is given, never asked for.
+//! Rates and waits. All but the throttle are pure: time is given, never asked for.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use super::lock;
 
 /// How long to wait before trying again, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +79,63 @@ impl Rate {
     }
 }
 
+/// Lets so many bytes per second pass, of all connections together.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    began: Instant,
+    bucket: Mutex<Bucket>,
+    /// Rung when the limit changes.
+    changed: Notify,
+}
+
+impl Throttle {
+    /// bytes_per_s  0: no limit
+    pub(super) fn new(bytes_per_s: u64) -> Self {
+        let bucket = Mutex::new(Bucket { bytes_per_s, booked_to: Duration::ZERO });
+        Self { began: Instant::now(), bucket, changed: Notify::new() }
+    }
+
+    /// Changes the limit for all, those that wait now included.
+    pub(super) fn set(&self, bytes_per_s: u64) {
+        let mut bucket = lock(&self.bucket);
+        if bucket.bytes_per_s != bytes_per_s {
+            *bucket = Bucket { bytes_per_s, booked_to: self.began.elapsed() };
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Returns when so many bytes more may pass.
+    pub(super) async fn take(&self, n_bytes: u64) {
+        let changed = self.changed.notified();
+        let wait = lock(&self.bucket).take(self.began.elapsed(), n_bytes);
+        if wait > Duration::ZERO {
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = changed => {}
+            }
+        }
+    }
+}
+
+/// A line of that rate, booked by one after the other.
+#[derive(Debug)]
+struct Bucket {
+    bytes_per_s: u64,
+    booked_to: Duration,
+}
+
+impl Bucket {
+    /// Books the line for so many bytes; how long until they have passed.
+    fn take(&mut self, now: Duration, n_bytes: u64) -> Duration {
+        if self.bytes_per_s == 0 {
+            return Duration::ZERO;
+        }
+        let takes = Duration::from_secs_f64(n_bytes as f64 / self.bytes_per_s as f64);
+        self.booked_to = self.booked_to.max(now) + takes;
+        self.booked_to - now
+    }
+}
+
 const WINDOW: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -85,6 +148,18 @@ mod tests {
         let seconds: Vec<Option<u64>> = (1..=8).map(|n| backoff.wait(n).map(|wait| wait.as_secs())).collect();
         assert_eq!(seconds, [Some(1), Some(2), Some(4), Some(8), Some(16), Some(30), Some(30), None]);
         assert_eq!(Backoff { attempts: u32::MAX, ..backoff }.wait(4_000_000_000), Some(backoff.longest));
+    }
+
+    #[test]
+    fn a_line_is_booked_by_one_after_the_other() {
+        let seconds = Duration::from_secs;
+        let mut bucket = Bucket { bytes_per_s: 100, booked_to: Duration::ZERO };
+        assert_eq!(
+            [(7, 100), (7, 300), (8, 100), (99, 50)].map(|(now, n)| bucket.take(seconds(now), n).as_millis()),
+            [1000, 4000, 4000, 500]
+        );
+        bucket.bytes_per_s = 0;
+        assert_eq!(bucket.take(seconds(1), u64::MAX), Duration::ZERO);
     }
 
     #[test]

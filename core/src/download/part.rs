@@ -1,19 +1,21 @@
-//! A file under way: its bytes so far, their SHA256, and its line in the journal. Everything here blocks, and runs on
-//! threads made for that.
+//! A file under way: its pieces on disk, and its line in the journal. Everything here blocks, and runs on threads made
+//! for that; connections, the hashing thread and whoever saves share it.
 
 use std::fs;
-use std::io::{self, SeekFrom};
+use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use bytes::Bytes;
-use sha2::{Digest, Sha256};
-use tokio::sync::mpsc;
+use sha2::Sha256;
+use tokio::sync::Notify;
 
 use super::disk::{Disk, PartIo};
 use super::error::DownloadError;
 use super::journal::{Record, Standing, sync_folder};
+use super::lock;
+use super::pieces::{PieceHasher, Pieces};
 use super::place::part_path;
 use crate::error::{FileAction, FileError};
 
@@ -24,176 +26,315 @@ pub(super) struct Progress {
     pub(super) arrived: AtomicU64,
     /// Bytes hashed.
     pub(super) hashed: AtomicU64,
+    /// While damage is looked for: bytes compared with what comes a second time.
+    pub(super) compared: AtomicU64,
+    /// Pieces found damaged and fetched again.
+    pub(super) n_repaired: AtomicU32,
 }
 
 /// A file under way.
 pub(super) struct PartFile {
-    io: Box<dyn PartIo>,
+    pub(super) io: Box<dyn PartIo>,
     part: PathBuf,
     target: PathBuf,
-    n_bytes: u64,
-    hasher: Sha256,
-    progress: Arc<Progress>,
-    pub(super) record: Record,
     /// Which file of the record.
     n: usize,
+    pub(super) size_bytes: u64,
+    save_every_bytes: u64,
+    state: Mutex<State>,
+    /// Rung when a piece is whole, and when it is over.
+    pub(super) changed: Condvar,
+    /// Rung for whoever gives out the work: a piece is to be fetched again, or there is enough to save.
+    pub(super) news: Notify,
+    record: Mutex<Record>,
+    pub(super) progress: Arc<Progress>,
+}
+
+pub(super) struct State {
+    pub(super) pieces: Pieces,
+    /// States of the SHA256 before each piece that was hashed, and after the last.
+    pub(super) hashed: Vec<Sha256>,
+    /// Of all bytes ever written.
+    saved_bytes: u64,
+    pub(super) is_closing: bool,
 }
 
 impl PartFile {
-    /// Opens what is there of the record's file `n` and hashes it again, as far as the journal vouches for it; the rest
-    /// is cut off. `go_on` is asked now and then; `None` if it said no.
+    /// Opens what is there of the record's file `n` and takes the space for the rest.
     pub(super) fn open(
         disk: &dyn Disk,
         target: PathBuf,
-        mut record: Record,
+        record: Record,
         n: usize,
-        progress: Arc<Progress>,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<Option<Self>, DownloadError> {
-        let part = part_path(&target);
-        let mut io = disk.open_part(&part).map_err(FileError::at(FileAction::Write, &part))?;
-        let on_disk = io.seek(SeekFrom::End(0)).map_err(FileError::at(FileAction::Read, &part))?;
-        let kept = record.journal.files[n].synced_bytes.min(on_disk);
-        // Somebody else may have cut the file: the journal vouches for no more than is there.
-        record.journal.files[n].synced_bytes = kept;
-        if on_disk > kept {
-            io.set_len(kept).map_err(FileError::at(FileAction::Write, &part))?;
-        }
-        progress.hashed.store(0, Ordering::Release);
-        progress.arrived.store(kept, Ordering::Release);
-        io.rewind().map_err(FileError::at(FileAction::Read, &part))?;
-        let hashed = hash_with(&mut *io, kept, &progress.hashed, go_on);
-        let Some(hasher) = hashed.map_err(FileError::at(FileAction::Read, &part))? else { return Ok(None) };
-        Ok(Some(Self { io, part, target, n_bytes: kept, hasher, progress, record, n }))
-    }
-
-    /// Bytes here so far.
-    pub(super) fn n_bytes(&self) -> u64 {
-        self.n_bytes
-    }
-
-    /// Writes chunks as they come, until there are no more. Every so many bytes they are flushed and journalled.
-    pub(super) fn write_from(
-        &mut self,
-        chunks: &mut mpsc::Receiver<Bytes>,
         save_every_bytes: u64,
-    ) -> Result<(), DownloadError> {
-        while let Some(chunk) = chunks.blocking_recv() {
-            self.write(&chunk).map_err(FileError::at(FileAction::Write, &self.part))?;
-            if self.n_bytes - self.record.journal.files[self.n].synced_bytes >= save_every_bytes {
-                self.save()?;
-            }
-        }
-        Ok(())
+        progress: Arc<Progress>,
+    ) -> Result<Self, DownloadError> {
+        let part = part_path(&target);
+        let io = disk.open_part(&part).map_err(FileError::at(FileAction::Write, &part))?;
+        let on_disk = io.n_bytes().map_err(FileError::at(FileAction::Read, &part))?;
+        let entry = &record.journal.files[n];
+        let size_bytes = entry.file.size_bytes;
+        let pieces = entry.pieces(on_disk);
+        progress.hashed.store(0, Ordering::Release);
+        progress.arrived.store(pieces.arrived_bytes(), Ordering::Release);
+        io.reserve(size_bytes).map_err(FileError::at(FileAction::Write, &part))?;
+        let state = State { pieces, hashed: vec![Sha256::default()], saved_bytes: 0, is_closing: false };
+        Ok(Self {
+            io,
+            part,
+            target,
+            n,
+            size_bytes,
+            save_every_bytes,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            news: Notify::new(),
+            record: Mutex::new(record),
+            progress,
+        })
     }
 
-    /// Begins again at nothing.
-    pub(super) fn start_over(&mut self) -> Result<(), DownloadError> {
-        // The journal first: it must never vouch for more than there is.
-        self.record.journal.files[self.n].synced_bytes = 0;
-        self.record.write()?;
-        let emptied = self.io.set_len(0).and_then(|()| self.io.rewind());
-        emptied.map_err(FileError::at(FileAction::Write, &self.part))?;
-        (self.n_bytes, self.hasher) = (0, Sha256::new());
-        self.tell();
-        Ok(())
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Gives the first pieces that nobody fetches to a connection, at most so many.
+    pub(super) fn claim(self: &Arc<Self>, most: usize) -> Option<Claim> {
+        let mut state = self.state();
+        let pieces = state.pieces.claim(most)?;
+        let at = state.pieces.frontier(pieces.start);
+        drop(state);
+        Some(Claim { part: Arc::clone(self), pieces, at })
+    }
+
+    /// Whether there is enough that the journal does not vouch for yet.
+    pub(super) fn should_save(&self) -> bool {
+        let state = self.state();
+        state.pieces.written_bytes() - state.saved_bytes >= self.save_every_bytes
     }
 
     /// Flushes what is here, and lets the journal vouch for it.
-    pub(super) fn save(&mut self) -> Result<(), DownloadError> {
-        self.io.sync().map_err(FileError::at(FileAction::Write, &self.part))?;
-        self.record.journal.files[self.n].synced_bytes = self.n_bytes;
-        Ok(self.record.write()?)
+    pub(super) fn save(&self) -> Result<(), DownloadError> {
+        // One at a time; what arrives meanwhile waits for the next.
+        let mut record = lock(&self.record);
+        let (saved, written_bytes) = {
+            let state = self.state();
+            (state.pieces.saved(), state.pieces.written_bytes())
+        };
+        self.io.sync().map_err(self.at(FileAction::Write))?;
+        record.journal.files[self.n].pieces = saved;
+        record.write()?;
+        self.state().saved_bytes = written_bytes;
+        Ok(())
     }
 
-    /// Checks the whole file and gives it its final name; a wrong one is removed and never seen under that name.
-    pub(super) fn finish(mut self, expected: &str) -> (Record, Result<(), DownloadError>) {
-        let got = hex(&self.hasher.clone().finalize());
-        if got == expected {
-            let placed = self.place();
-            return (self.record, placed);
-        }
-        let path = self.record.journal.files[self.n].file.path.clone();
-        // If it cannot be emptied, the next attempt finds that out.
-        let emptied = self.start_over();
-        drop(self.io);
-        let removed = fs::remove_file(&self.part).map_err(FileError::at(FileAction::Write, &self.part));
-        let mismatch = DownloadError::ChecksumMismatch { path, expected: expected.to_owned(), got };
-        (self.record, emptied.and(removed.map_err(DownloadError::from)).and(Err(mismatch)))
+    /// Lets whoever hashes end at its next step.
+    pub(super) fn close(&self) {
+        self.state().is_closing = true;
+        self.changed.notify_all();
     }
 
-    fn place(&mut self) -> Result<(), DownloadError> {
-        self.io.sync().map_err(FileError::at(FileAction::Write, &self.part))?;
+    /// Gives the checked file its final name.
+    pub(super) fn place(&self) -> Result<(), DownloadError> {
+        self.io.sync().map_err(self.at(FileAction::Write))?;
         fs::rename(&self.part, &self.target).map_err(FileError::at(FileAction::Move, &self.part))?;
         sync_folder(&self.target).map_err(FileError::at(FileAction::Write, &self.target))?;
-        self.record.journal.files[self.n].standing = Standing::Placed;
-        Ok(self.record.write()?)
+        let mut record = lock(&self.record);
+        record.journal.files[self.n].standing = Standing::Placed;
+        Ok(record.write()?)
     }
 
-    /// Writes and hashes; what was written before an error counts.
-    fn write(&mut self, mut chunk: &[u8]) -> io::Result<()> {
-        while !chunk.is_empty() {
-            match self.io.write(chunk) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+    /// Removes the file, of which nothing is of use.
+    pub(super) fn discard(&self) -> Result<(), DownloadError> {
+        // The journal first: it must never vouch for more than there is.
+        let mut record = lock(&self.record);
+        record.journal.files[self.n].pieces.clear();
+        record.write()?;
+        Ok(fs::remove_file(&self.part).map_err(self.at(FileAction::Write))?)
+    }
+
+    /// The record as the disk has it.
+    pub(super) fn record(&self) -> Record {
+        lock(&self.record).clone()
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.part
+    }
+
+    pub(super) fn at(&self, action: FileAction) -> impl FnOnce(io::Error) -> FileError {
+        FileError::at(action, &self.part)
+    }
+
+    /// Throws a piece away, to be fetched again; how often that has happened to it.
+    pub(super) fn reject(&self, n: usize) -> u32 {
+        let mut state = self.state();
+        let n_rejected = state.pieces.reject(n);
+        state.hashed.truncate(n + 1);
+        self.tell(&state);
+        drop(state);
+        self.news.notify_one();
+        n_rejected
+    }
+
+    /// Reads a range again, piece by step.
+    ///
+    /// on       gets what was read; `false` ends the reading
+    /// Errors   a file that is shorter is one too
+    pub(super) fn read(&self, range: Range<u64>, on: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DownloadError> {
+        let mut buffer = vec![0; STEP_BYTES.min(range.end.saturating_sub(range.start)) as usize];
+        let mut at = range.start;
+        while at < range.end {
+            let most = buffer.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+            match self.io.read_at(&mut buffer[..most], at) {
+                Ok(0) => return Err(self.at(FileAction::Read)(io::ErrorKind::UnexpectedEof.into()).into()),
                 Ok(n) => {
-                    self.hasher.update(&chunk[..n]);
-                    self.n_bytes += n as u64;
-                    self.tell();
-                    chunk = &chunk[n..];
+                    at += n as u64;
+                    if !on(&buffer[..n]) {
+                        return Ok(());
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(self.at(FileAction::Read)(error).into()),
             }
         }
         Ok(())
     }
 
-    fn tell(&self) {
-        self.progress.arrived.store(self.n_bytes, Ordering::Release);
-        self.progress.hashed.store(self.n_bytes, Ordering::Release);
-    }
-}
-
-/// SHA256 of a file already under its final name; `None` if `go_on` said no.
-pub(super) fn hash_file(
-    path: &Path,
-    progress: &Progress,
-    go_on: &dyn Fn() -> bool,
-) -> Result<Option<String>, DownloadError> {
-    let hashed = fs::File::open(path).and_then(|mut file| {
-        let n_bytes = file.metadata()?.len();
-        progress.arrived.store(n_bytes, Ordering::Release);
-        hash_with(&mut file, n_bytes, &progress.hashed, go_on)
-    });
-    let hasher = hashed.map_err(FileError::at(FileAction::Read, path))?;
-    Ok(hasher.map(|hasher| hex(&hasher.finalize())))
-}
-
-fn hash_with(
-    io: &mut (impl io::Read + ?Sized),
-    n_bytes: u64,
-    done: &AtomicU64,
-    go_on: &dyn Fn() -> bool,
-) -> io::Result<Option<Sha256>> {
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; STEP_BYTES.min(n_bytes as usize)];
-    let mut left = n_bytes;
-    while left > 0 {
-        if !go_on() {
-            return Ok(None);
+    /// Reads the beginning of a piece that an earlier run left behind; if it is not what arrived, it is thrown away.
+    fn prepare(&self, n: usize) -> Result<(), DownloadError> {
+        let (expected, range) = {
+            let state = self.state();
+            match state.pieces.unproven(n) {
+                Some(expected) => (expected, state.pieces.span(n).start..state.pieces.frontier(n)),
+                None => return Ok(()),
+            }
+        };
+        let mut hasher = PieceHasher::default();
+        self.read(range, &mut |bytes| {
+            hasher.update(bytes);
+            true
+        })?;
+        if expected.is_none_or(|expected| expected == hasher.finish()) {
+            self.state().pieces.prove(n, hasher);
+        } else {
+            self.progress.n_repaired.fetch_add(1, Ordering::AcqRel);
+            self.reject(n);
         }
-        let n = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        io.read_exact(&mut buffer[..n])?;
-        hasher.update(&buffer[..n]);
-        left -= n as u64;
-        done.store(n_bytes - left, Ordering::Release);
+        Ok(())
     }
-    Ok(Some(hasher))
+
+    /// Writes at the frontier of a piece; what was written before an error counts.
+    fn write(&self, n: usize, mut bytes: &[u8], mut at: u64) -> Result<(), DownloadError> {
+        while !bytes.is_empty() {
+            match self.io.write_at(bytes, at) {
+                Ok(0) => return Err(self.at(FileAction::Write)(io::ErrorKind::WriteZero.into()).into()),
+                Ok(n_written) => {
+                    self.note(n, &bytes[..n_written]);
+                    bytes = &bytes[n_written..];
+                    at += n_written as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.at(FileAction::Write)(error).into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, n: usize, bytes: &[u8]) {
+        let mut state = self.state();
+        state.pieces.note(n, bytes);
+        self.tell(&state);
+        let is_whole = state.pieces.is_whole(n);
+        let is_much = state.pieces.written_bytes() - state.saved_bytes >= self.save_every_bytes;
+        drop(state);
+        if is_whole {
+            self.changed.notify_all();
+        }
+        if is_much {
+            self.news.notify_one();
+        }
+    }
+
+    fn tell(&self, state: &State) {
+        self.progress.arrived.store(state.pieces.arrived_bytes(), Ordering::Release);
+    }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// Pieces that one connection fetches; let go of when dropped.
+pub(super) struct Claim {
+    part: Arc<PartFile>,
+    pieces: Range<usize>,
+    /// Where in the file the next byte of the answer belongs.
+    at: u64,
 }
 
-/// A few milliseconds of hashing.
-const STEP_BYTES: usize = 4 << 20;
+impl Claim {
+    /// The first of the pieces.
+    pub(super) fn first(&self) -> usize {
+        self.pieces.start
+    }
+
+    /// Makes sure of what an earlier run left behind; the bytes to ask for.
+    pub(super) fn prepare(&mut self) -> Result<Range<u64>, DownloadError> {
+        self.part.prepare(self.pieces.start)?;
+        let state = self.part.state();
+        self.at = state.pieces.frontier(self.pieces.start);
+        Ok(self.at..state.pieces.span(self.pieces.end - 1).end)
+    }
+
+    /// The answer begins elsewhere: what is not wanted of it is passed over.
+    pub(super) fn begin_at(&mut self, at: u64) {
+        self.at = at;
+    }
+
+    /// Writes what comes next; whether there is a use for more.
+    pub(super) fn write(&mut self, mut bytes: &[u8]) -> Result<bool, DownloadError> {
+        while !bytes.is_empty() {
+            if self.at == self.part.size_bytes || !self.reaches()? {
+                return Ok(false);
+            }
+            let (n, frontier, end) = {
+                let state = self.part.state();
+                let n = state.pieces.at(self.at).max(self.pieces.start);
+                (n, state.pieces.frontier(n), state.pieces.span(n).end)
+            };
+            let is_wanted = self.at == frontier && frontier < end;
+            let until = if self.at < frontier { frontier } else { end };
+            let n_bytes = bytes.len().min(usize::try_from(until - self.at).unwrap_or(usize::MAX));
+            if is_wanted {
+                self.part.write(n, &bytes[..n_bytes], self.at)?;
+            }
+            self.at += n_bytes as u64;
+            bytes = &bytes[n_bytes..];
+        }
+        Ok(true)
+    }
+
+    /// Whether the piece that the next byte belongs to is ours, or can be had too.
+    fn reaches(&mut self) -> Result<bool, DownloadError> {
+        let n = {
+            let mut state = self.part.state();
+            let n = state.pieces.at(self.at);
+            if n < self.pieces.end {
+                return Ok(true);
+            }
+            if !state.pieces.claim_also(n) {
+                return Ok(false);
+            }
+            n
+        };
+        self.pieces.end = n + 1;
+        self.part.prepare(n)?;
+        Ok(true)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.part.state().pieces.release(self.pieces.clone());
+    }
+}
+
+/// Some hundred microseconds of hashing.
+const STEP_BYTES: u64 = 1 << 20;

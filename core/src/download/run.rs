@@ -1,30 +1,41 @@
-//! The queue's task: takes one download after the other and brings its files home.
+//! The queue's task: takes downloads in their order, as many at once as wanted, and brings their files home.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::sync::watch;
-use tokio::task::spawn_blocking;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 
 use super::Shared;
+use super::connection::blocking;
 use super::error::DownloadError;
+use super::fetch::Fetch;
 use super::journal::{JournalFile, Record, Standing};
-use super::part::{PartFile, Progress, hash_file};
+use super::part::{PartFile, Progress};
 use super::place::place;
 use super::table::{End, Job, Wanted};
+use super::whole::hash_file;
 use crate::error::Explain;
 use crate::hub::HubError;
 use crate::wire::DownloadState;
 
 /// Runs downloads until the queue is closed.
 pub(super) async fn run_queue(shared: Arc<Shared>) {
+    let mut running = JoinSet::new();
     loop {
-        let job = shared.table().next();
-        match job {
-            Some(job) => run_one(&shared, job).await,
-            None if shared.table().is_closing() => return,
-            None => shared.bell.notified().await,
+        let at_once = shared.limits().at_once as usize;
+        let job = if running.len() < at_once.max(1) { shared.table().next() } else { None };
+        if let Some(job) = job {
+            running.spawn(run_one(Arc::clone(&shared), job));
+            continue;
+        }
+        if running.is_empty() && shared.table().is_closing() {
+            return;
+        }
+        tokio::select! {
+            Some(ran) = running.join_next() => ran.expect("a download does not panic"),
+            () = shared.bell.notified() => {}
         }
     }
 }
@@ -49,11 +60,13 @@ pub(super) struct Run<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) id: &'a str,
     pub(super) wanted: watch::Receiver<Wanted>,
+    /// Rung when a person wants no more waiting.
+    pub(super) nudge: Arc<Notify>,
 }
 
-async fn run_one(shared: &Arc<Shared>, job: Job) {
-    let Job { id, mut record, wanted } = job;
-    let mut run = Run { shared, id: &id, wanted };
+async fn run_one(shared: Arc<Shared>, job: Job) {
+    let Job { id, mut record, wanted, nudge } = job;
+    let mut run = Run { shared: &shared, id: &id, wanted, nudge };
     let reports = async {
         let mut tick = tokio::time::interval(shared.options.report_every);
         loop {
@@ -75,9 +88,8 @@ async fn run_one(shared: &Arc<Shared>, job: Job) {
     };
     let cancelled = shared.table().settle(&id, record, end);
     if let Some(record) = cancelled {
-        let here = Arc::clone(shared);
-        let removed = spawn_blocking(move || here.remove_files(&record)).await;
-        removed.expect("removing does not panic");
+        let here = Arc::clone(&shared);
+        blocking(move || here.remove_files(&record)).await;
         shared.table().remove(&id);
     }
 }
@@ -126,8 +138,8 @@ impl Run<'_> {
         }
         self.set_state(DownloadState::Verifying);
         let (wanted, target, progress) = (self.wanted.clone(), target.to_owned(), Arc::clone(progress));
-        let hashed = spawn_blocking(move || hash_file(&target, &progress, &|| *wanted.borrow() == Wanted::Run));
-        let got = hashed.await.expect("hashing does not panic")?.ok_or(Stop::Asked)?;
+        let hashed = blocking(move || hash_file(&target, &progress, &|| *wanted.borrow() == Wanted::Run)).await;
+        let got = hashed?.ok_or(Stop::Asked)?;
         self.set_state(DownloadState::Running);
         if got == expected {
             record.journal.files[n].standing = Standing::Found;
@@ -144,30 +156,26 @@ impl Run<'_> {
         progress: &Arc<Progress>,
     ) -> Result<(), Stop> {
         record.journal.files[n].standing = Standing::Wanted;
-        self.shared.require_space(record.journal.missing_bytes())?;
         let part = self.open_part(record, n, target, progress).await?;
         let file = record.journal.files[n].file.clone();
-        let (part, fetched) = self.fetch(part, file).await;
-        let home = match fetched {
-            Ok(sha256) => {
-                self.set_state(DownloadState::Verifying);
-                let finished = spawn_blocking(move || part.finish(&sha256)).await;
-                let (back, home) = finished.expect("finishing does not panic");
-                *record = back;
-                home.map_err(Stop::from)
-            }
-            Err(stop) => {
-                let saved = spawn_blocking(move || {
-                    let mut part = part;
-                    // On a full disk this fails, and the journal vouches for a little less than there is.
-                    let _ = part.save();
-                    part.record
-                });
-                *record = saved.await.expect("saving does not panic");
-                Err(stop)
-            }
-        };
-        self.set_state(DownloadState::Running);
+        let fetched = Fetch::new(self, Arc::clone(&part), file).whole().await;
+        let (back, home) = blocking(move || {
+            let home = match fetched {
+                Ok(()) => part.place().map_err(Stop::from),
+                Err(stop) => {
+                    if let Stop::Fault(DownloadError::ChecksumMismatch { .. }) = stop {
+                        part.discard().map_err(Stop::from).and(Err(stop))
+                    } else {
+                        // On a full disk this fails, and the journal vouches for a little less than there is.
+                        let _ = part.save();
+                        Err(stop)
+                    }
+                }
+            };
+            (part.record(), home)
+        })
+        .await;
+        *record = back;
         home
     }
 
@@ -177,14 +185,15 @@ impl Run<'_> {
         n: usize,
         target: &Path,
         progress: &Arc<Progress>,
-    ) -> Result<PartFile, Stop> {
-        let (disk, wanted) = (Arc::clone(&self.shared.options.disk), self.wanted.clone());
+    ) -> Result<Arc<PartFile>, Stop> {
+        let (shared, others) = (Arc::clone(self.shared), self.shared.table().running(self.id));
         let (record, target, progress) = (record.clone(), target.to_owned(), Arc::clone(progress));
-        let opened = spawn_blocking(move || {
-            let go_on = || *wanted.borrow() == Wanted::Run;
-            PartFile::open(&*disk, target, record, n, progress, &go_on)
+        let opened = blocking(move || {
+            shared.require_space(others.iter().chain([&record]))?;
+            let options = &shared.options;
+            PartFile::open(&*options.disk, target, record, n, options.save_every_bytes, progress)
         });
-        opened.await.expect("opening does not panic")?.ok_or(Stop::Asked)
+        Ok(Arc::new(opened.await?))
     }
 
     pub(super) fn set_state(&self, state: DownloadState) {

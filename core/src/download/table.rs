@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tandem_engine::gguf::quant_label_from_name;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use super::DownloadUpdate;
@@ -14,7 +14,7 @@ use super::error::DownloadError;
 use super::journal::Record;
 use super::pace::Rate;
 use super::part::Progress;
-use crate::wire::{Download, DownloadState, Failure, RepoFile};
+use crate::wire::{Download, DownloadState, Failure, Move, RepoFile};
 
 /// What a person wants of a running download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,7 @@ pub(super) struct Job {
     pub(super) id: String,
     pub(super) record: Record,
     pub(super) wanted: watch::Receiver<Wanted>,
+    pub(super) nudge: Arc<Notify>,
 }
 
 /// How a run of a download ended.
@@ -65,11 +66,15 @@ struct Entry {
     state: DownloadState,
     failure: Option<Failure>,
     wanted: watch::Sender<Wanted>,
+    /// Rung when it is to wait no longer before it tries again.
+    nudge: Arc<Notify>,
     is_being_removed: bool,
     /// Bytes of files before the one under way, and how far that is.
     live: Option<(u64, Arc<Progress>)>,
     /// Where it stood when it last ran.
     resting_bytes: u64,
+    /// Pieces repaired before what is under way.
+    n_repaired: u32,
     rate: Rate,
     reported: Option<Download>,
 }
@@ -94,12 +99,15 @@ impl Table {
             state,
             failure: None,
             wanted,
+            nudge: Arc::default(),
             is_being_removed: false,
             live: None,
             resting_bytes,
+            n_repaired: 0,
             rate: Rate::default(),
             reported: None,
         });
+        self.number();
         self.report(&id);
         self.entries.last().map(Entry::download).expect("one was pushed")
     }
@@ -133,15 +141,50 @@ impl Table {
                 entry.is_being_removed = true;
                 Ok(Admitted::Replaces(entry.record.clone()))
             }
-            DownloadState::Running | DownloadState::Retrying | DownloadState::Verifying => Err(in_use()),
+            DownloadState::Running | DownloadState::Retrying | DownloadState::Verifying | DownloadState::Repairing => {
+                Err(in_use())
+            }
         }
     }
 
-    /// What is still to come of all downloads that wait or run, but this one.
-    pub(super) fn missing_bytes(&self, but: &str) -> u64 {
-        let is_active = |entry: &&Entry| entry.is_running() || entry.state == DownloadState::Queued;
-        let others = self.entries.iter().filter(|entry| entry.id != but).filter(is_active);
-        others.map(|entry| entry.size_bytes().saturating_sub(entry.arrived_bytes())).sum()
+    /// Records of all downloads that wait or run, but this one.
+    pub(super) fn active(&self, but: &str) -> Vec<Record> {
+        self.records(but, |entry| entry.is_running() || entry.state == DownloadState::Queued)
+    }
+
+    /// Records of all downloads that run, but this one.
+    pub(super) fn running(&self, but: &str) -> Vec<Record> {
+        self.records(but, Entry::is_running)
+    }
+
+    fn records(&self, but: &str, is_meant: impl Fn(&Entry) -> bool) -> Vec<Record> {
+        let others = self.entries.iter().filter(|entry| entry.id != but && is_meant(entry));
+        others.map(|entry| entry.record.clone()).collect()
+    }
+
+    /// Moves an unfinished download among the others. The records that are to be written because of it.
+    pub(super) fn shift(&mut self, id: &str, to: Move) -> Result<Vec<Record>, DownloadError> {
+        self.entry(id)?;
+        let unfinished = |(_, entry): &(usize, &Entry)| entry.state != DownloadState::Done;
+        let order: Vec<usize> = self.entries.iter().enumerate().filter(unfinished).map(|(at, _)| at).collect();
+        let Some(place) = order.iter().position(|&at| self.entries[at].id == id) else { return Ok(Vec::new()) };
+        let other = match to {
+            Move::Up => place.checked_sub(1),
+            Move::Down => Some(place + 1).filter(|&other| other < order.len()),
+        };
+        let Some(other) = other else { return Ok(Vec::new()) };
+        self.entries.swap(order[place], order[other]);
+        self.number();
+        // What runs is written before long anyway, with what has arrived since.
+        let moved = [order[place], order[other]].map(|at| &self.entries[at]);
+        Ok(moved.into_iter().filter(|entry| !entry.is_running()).map(|entry| entry.record.clone()).collect())
+    }
+
+    /// Lets the records know their places in the queue.
+    fn number(&self) {
+        for (rank, entry) in self.entries.iter().enumerate() {
+            entry.record.rank.store(rank as u64, Ordering::Release);
+        }
     }
 
     /// Asks a download to pause or to go away.
@@ -162,6 +205,9 @@ impl Table {
         if entry.is_running() {
             // It may have been asked to pause a moment ago.
             entry.change_wish(Wanted::Pause, Wanted::Run);
+            if entry.state == DownloadState::Retrying {
+                entry.nudge.notify_one();
+            }
         } else if entry.state != DownloadState::Done && !entry.is_being_removed {
             (entry.state, entry.failure) = (DownloadState::Queued, None);
         }
@@ -200,7 +246,12 @@ impl Table {
         let entry = self.entries.iter_mut().find(is_waiting).filter(|_| !self.is_closing)?;
         entry.state = DownloadState::Running;
         entry.wanted.send_replace(Wanted::Run);
-        let job = Job { id: entry.id.clone(), record: entry.record.clone(), wanted: entry.wanted.subscribe() };
+        let job = Job {
+            id: entry.id.clone(),
+            record: entry.record.clone(),
+            wanted: entry.wanted.subscribe(),
+            nudge: Arc::clone(&entry.nudge),
+        };
         self.report(&job.id);
         Some(job)
     }
@@ -219,6 +270,7 @@ impl Table {
     /// The next file of a running download is under way.
     pub(super) fn set_live(&mut self, id: &str, before_bytes: u64, progress: Arc<Progress>) {
         if let Ok(entry) = self.entry(id) {
+            entry.end_live();
             entry.live = Some((before_bytes, progress));
         }
     }
@@ -247,7 +299,8 @@ impl Table {
     /// A download does not run any more. If it is to be cancelled, the record of what is to be removed from disk.
     pub(super) fn settle(&mut self, id: &str, record: Record, end: End) -> Option<Record> {
         let entry = self.entry(id).ok()?;
-        (entry.live, entry.resting_bytes) = (None, record.journal.arrived_bytes());
+        entry.end_live();
+        entry.resting_bytes = record.journal.arrived_bytes();
         entry.record = record;
         if *entry.wanted.borrow() == Wanted::Cancel {
             entry.is_being_removed = true;
@@ -293,6 +346,16 @@ impl Table {
 }
 
 impl Entry {
+    fn end_live(&mut self) {
+        self.n_repaired = self.n_repaired();
+        self.live = None;
+    }
+
+    fn n_repaired(&self) -> u32 {
+        let live = self.live.as_ref().map_or(0, |(_, progress)| progress.n_repaired.load(Ordering::Acquire));
+        self.n_repaired + live
+    }
+
     fn download(&self) -> Download {
         let (size_bytes, arrived_bytes) = (self.size_bytes(), self.arrived_bytes());
         let path = self.files().next().map_or("", |file| &file.path);
@@ -304,6 +367,7 @@ impl Entry {
             size_bytes,
             arrived_bytes,
             verified_bytes: self.verified_bytes(),
+            n_repaired: self.n_repaired(),
             state: self.state,
             bytes_per_s: if is_running { self.rate.bytes_per_s() } else { 0.0 },
             seconds_left: self.rate.seconds_left(size_bytes.saturating_sub(arrived_bytes)).filter(|_| is_running),
@@ -328,6 +392,9 @@ impl Entry {
 
     fn verified_bytes(&self) -> u64 {
         match &self.live {
+            Some((before, progress)) if self.state == DownloadState::Repairing => {
+                before + progress.compared.load(Ordering::Acquire)
+            }
             Some((before, progress)) => before + progress.hashed.load(Ordering::Acquire),
             None => self.resting_bytes,
         }
@@ -344,6 +411,7 @@ impl Entry {
     }
 
     fn is_running(&self) -> bool {
-        matches!(self.state, DownloadState::Running | DownloadState::Retrying | DownloadState::Verifying)
+        use DownloadState::{Repairing, Retrying, Running, Verifying};
+        matches!(self.state, Running | Retrying | Verifying | Repairing)
     }
 }

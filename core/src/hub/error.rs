@@ -183,6 +183,9 @@ pub enum Oddity {
     /// Another range than asked for, or another length than promised.
     #[error("other bytes than asked for")]
     WrongRange,
+    /// The file is no longer the one that the first bytes came from.
+    #[error("the file changed while it was fetched")]
+    Changed,
 }
 
 impl HubError {

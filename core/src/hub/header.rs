@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 
 use super::Hub;
 use super::error::{HubError, NetworkFault, Oddity};
-use super::http::{ByteRange, is_html};
+use super::http::is_html;
 use super::resolve::Resolved;
 use crate::wire::RepoFile;
 
@@ -94,7 +94,7 @@ impl Hub {
         if first >= wanted_bytes {
             return Ok(());
         }
-        let mut response = self.open(&resolved.url, ByteRange::Between(first, wanted_bytes)).await?;
+        let mut response = self.open(&resolved.url, first..wanted_bytes, None).await?;
         let odd = |oddity| HubError::odd(&resolved.url, oddity);
         let is_whole = response.status() == StatusCode::OK;
         if !is_whole && response.status() != StatusCode::PARTIAL_CONTENT {

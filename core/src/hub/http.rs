@@ -4,9 +4,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RANGE, RETRY_AFTER,
-};
+use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 use rustls::crypto::ring;
 use rustls_platform_verifier::Verifier;
@@ -21,15 +19,6 @@ use crate::wire::{HubKind, ProxySettings};
 pub(super) struct About<'a> {
     pub(super) repo: &'a str,
     pub(super) path: Option<&'a str>,
-}
-
-/// Which bytes of a file to ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ByteRange {
-    /// From here to the end.
-    From(u64),
-    /// From the first to before the second.
-    Between(u64, u64),
 }
 
 impl Hub {
@@ -50,7 +39,7 @@ impl Hub {
     ) -> Result<(T, Option<Url>), HubError> {
         let asked = url.clone();
         let answer = async {
-            let response = self.follow(Method::GET, url, None).await?;
+            let response = self.follow(Method::GET, url, &HeaderMap::new()).await?;
             if !response.status().is_success() {
                 return Err(self.refusal(&response, about));
             }
@@ -70,20 +59,13 @@ impl Hub {
 
     /// Sends a request and follows redirects by hand, until an answer that is none or that is the hub's pointer to a
     /// file kept elsewhere. The token goes to the hub's origin only; a fall from HTTPS to HTTP is refused.
-    pub(super) async fn follow(
-        &self,
-        method: Method,
-        url: Url,
-        range: Option<ByteRange>,
-    ) -> Result<Response, HubError> {
+    pub(super) async fn follow(&self, method: Method, url: Url, headers: &HeaderMap) -> Result<Response, HubError> {
         let mut url = url;
         for _ in 0..MAX_HOPS {
-            let mut request = self.client.request(method.clone(), url.clone()).header(ACCEPT_ENCODING, "identity");
+            let mut request = self.client.request(method.clone(), url.clone()).headers(headers.clone());
+            request = request.header(ACCEPT_ENCODING, "identity");
             if let Some(token) = self.token.as_ref().filter(|_| url.origin() == self.base.origin()) {
                 request = request.header(AUTHORIZATION, secret_header(token)?);
-            }
-            if let Some(range) = range {
-                request = request.header(RANGE, range.header());
             }
             let answer = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await;
             let response = match answer {
@@ -136,15 +118,6 @@ impl Hub {
             (429, _) => HubError::RateLimited { wait: wait_of(response.headers()) },
             (511, _) => HubError::odd(response.url(), Oddity::Html),
             (status, _) => HubError::Refused { status, message: message.chars().take(200).collect() },
-        }
-    }
-}
-
-impl ByteRange {
-    fn header(self) -> String {
-        match self {
-            Self::From(first) => format!("bytes={first}-"),
-            Self::Between(first, end) => format!("bytes={first}-{}", end - 1),
         }
     }
 }

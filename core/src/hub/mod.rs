@@ -25,7 +25,7 @@ use header::HeaderCache;
 
 pub use error::{HubError, Missing, NetworkFault, Oddity, TokenUse};
 pub use grouping::{Group, group, role_of};
-pub(crate) use http::{ByteRange, is_html};
+pub(crate) use http::is_html;
 pub use resolve::Resolved;
 pub use sources::{is_this_machine, known_sources};
 pub use versions::{Version, versions};

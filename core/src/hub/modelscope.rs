@@ -8,9 +8,9 @@ use reqwest::{Method, StatusCode, Url};
 use serde::{Deserialize, Deserializer};
 
 use super::error::{HubError, Oddity};
-use super::http::{About, ByteRange, is_html, redirect_target};
+use super::http::{About, is_html, redirect_target};
 use super::listing::{is_sha256, split_name};
-use super::resolve::{Resolved, bare_etag};
+use super::resolve::{Resolved, asking_for, bare_etag};
 use super::search::{is_repo_name, search_words};
 use super::{Hub, RepoListing};
 use crate::wire::{HubModel, RepoFile, SearchPage};
@@ -59,7 +59,7 @@ impl Hub {
         let (publisher, name) = split_name(&file.repo)?;
         let mut url = self.url(&["api", "v1", "models", publisher, name, "repo"]);
         url.query_pairs_mut().append_pair("Revision", BRANCH).append_pair("FilePath", &file.path);
-        let response = self.follow(Method::GET, url, Some(ByteRange::Between(0, 1))).await?;
+        let response = self.follow(Method::GET, url, &[asking_for(0..1)].into_iter().collect()).await?;
         let elsewhere = redirect_target(&response);
         if elsewhere.is_none() && !response.status().is_success() {
             return Err(self.refusal(&response, About { repo: &file.repo, path: Some(&file.path) }));

@@ -1,11 +1,13 @@
 //! Where a file's bytes are, and what they must be: the hub's answer to HEAD, as the official client reads it.
 
-use reqwest::header::{CONTENT_LENGTH, ETAG, HeaderMap};
+use std::ops::Range;
+
+use reqwest::header::{CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue, IF_RANGE, RANGE};
 use reqwest::{Method, Response, Url};
 
 use super::Hub;
 use super::error::{HubError, Oddity};
-use super::http::{About, ByteRange, REPO_COMMIT, is_html, redirect_target};
+use super::http::{About, REPO_COMMIT, is_html, redirect_target};
 use super::listing::{is_sha256, split_name};
 use crate::wire::{HubKind, RepoFile};
 
@@ -37,7 +39,7 @@ impl Hub {
         let (publisher, name) = split_name(&file.repo)?;
         let mut parts = vec![publisher, name, "resolve", file.commit.as_str()];
         parts.extend(file.path.split('/'));
-        let response = self.follow(Method::HEAD, self.url(&parts), None).await?;
+        let response = self.follow(Method::HEAD, self.url(&parts), &HeaderMap::new()).await?;
         let elsewhere = redirect_target(&response);
         if elsewhere.is_none() && !response.status().is_success() {
             return Err(self.refusal(&response, About { repo: &file.repo, path: Some(&file.path) }));
@@ -53,9 +55,16 @@ impl Hub {
         Ok(Resolved { url, commit: head.commit, etag: head.etag, sha256, size_bytes: head.size_bytes })
     }
 
-    /// Asks for a range of a located file. The answer may have any status: whoever stores the bytes judges it.
-    pub(crate) async fn open(&self, url: &Url, range: ByteRange) -> Result<Response, HubError> {
-        self.follow(Method::GET, url.clone(), Some(range)).await
+    /// Asks for a range of a located file; of the whole file, if its etag is not `etag` any more. The answer may have any
+    /// status: whoever stores the bytes judges it.
+    pub(crate) async fn open(
+        &self,
+        url: &Url,
+        range: Range<u64>,
+        etag: Option<&HeaderValue>,
+    ) -> Result<Response, HubError> {
+        let headers = [asking_for(range)].into_iter().chain(etag.map(|etag| (IF_RANGE, etag.clone()))).collect();
+        self.follow(Method::GET, url.clone(), &headers).await
     }
 
     /// What an answer to `open` says that is no success, if it came from the hub itself.
@@ -90,6 +99,12 @@ impl Head {
             size_bytes: size.ok_or(LINKED_SIZE)?,
         })
     }
+}
+
+/// The header that asks for some bytes only.
+pub(super) fn asking_for(range: Range<u64>) -> (HeaderName, HeaderValue) {
+    let asked = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
+    (RANGE, HeaderValue::from_str(&asked).expect("digits in a header"))
 }
 
 pub(super) fn bare_etag(etag: &str) -> &str {

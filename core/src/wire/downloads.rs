@@ -12,6 +12,25 @@ pub struct DownloadRequest {
     pub files: Vec<RepoFile>,
 }
 
+/// Moves a download within the queue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct MoveDownloadRequest {
+    /// Which.
+    pub id: String,
+    /// Where to.
+    pub to: Move,
+}
+
+/// A step in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum Move {
+    /// Before the one before it.
+    Up,
+    /// After the one after it.
+    Down,
+}
+
 /// A download and where it stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Download {
@@ -30,6 +49,8 @@ pub struct Download {
     /// Hashed so far.
     #[ts(type = "number")]
     pub verified_bytes: u64,
+    /// Pieces of 16 MiB that were found damaged and fetched again.
+    pub n_repaired: u32,
     /// Where it stands.
     pub state: DownloadState,
     /// Over the last seconds; 0 when not running.
@@ -54,6 +75,8 @@ pub enum DownloadState {
     Paused,
     /// All bytes are here and are being hashed.
     Verifying,
+    /// All bytes came and are not the file: damage is looked for, and only that is fetched again.
+    Repairing,
     /// In the library.
     Done,
     /// Stopped for a reason a person must look at; what is good is kept.

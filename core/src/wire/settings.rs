@@ -23,6 +23,13 @@ pub struct Settings {
     pub token_hosts: Vec<String>,
     /// Folder for downloaded models; empty: the default folder.
     pub models_dir: String,
+    /// Rate that all downloads together keep to; 0: as fast as it goes.
+    #[ts(type = "number")]
+    pub max_download_bytes_per_s: u64,
+    /// Connections per file, at most.
+    pub connections_per_file: u32,
+    /// Downloads that run at the same time.
+    pub downloads_at_once: u32,
     /// Sampling; what is absent comes from the model file, then from defaults.
     pub sampling: Sampling,
     /// System prompt for new chats; empty: the model's own.
@@ -39,6 +46,9 @@ impl Default for Settings {
             proxy: ProxySettings::default(),
             token_hosts: Vec::new(),
             models_dir: String::new(),
+            max_download_bytes_per_s: 0,
+            connections_per_file: 8,
+            downloads_at_once: 1,
             sampling: Sampling::default(),
             system_prompt: String::new(),
         }

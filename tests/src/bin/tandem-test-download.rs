@@ -1,4 +1,4 @@
-//! A process that downloads, to be killed by a test. Prints the bytes that arrived, line by line, and `done`.
+//! A process that downloads, to be killed, watched or timed. Prints the bytes that arrived, line by line, and `done`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use tandem_core::download::{DownloadOptions, DownloadUpdate, Downloads};
+use tandem_core::download::{Backoff, DownloadLimits, DownloadOptions, DownloadUpdate, Downloads};
 use tandem_core::hub::{Hub, HubOptions, versions};
 use tandem_core::wire::DownloadState;
 use tokio::sync::mpsc;
@@ -22,7 +22,17 @@ struct Args {
     /// Models folder.
     models_dir: PathBuf,
     /// What a kill may cost.
-    save_every_bytes: u64,
+    #[arg(long)]
+    save_every_bytes: Option<u64>,
+    /// Bytes of a piece.
+    #[arg(long)]
+    piece_bytes: Option<u64>,
+    /// Connections, at most.
+    #[arg(long, default_value_t = DownloadLimits::default().connections)]
+    connections: u32,
+    /// Time between reports.
+    #[arg(long, default_value_t = 1)]
+    report_every_ms: u64,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -34,11 +44,15 @@ fn main() -> anyhow::Result<()> {
 async fn download(args: Args) -> anyhow::Result<()> {
     let hub = Arc::new(Hub::new(HubOptions { base_url: args.hub, ..HubOptions::default() })?);
     let (sink, mut updates) = mpsc::unbounded_channel();
+    let usual = DownloadOptions::default();
     let options = DownloadOptions {
-        save_every_bytes: args.save_every_bytes,
-        report_every: Duration::from_millis(1),
+        backoff: Backoff { first: Duration::from_millis(1), longest: Duration::from_millis(20), attempts: 10 },
+        save_every_bytes: args.save_every_bytes.unwrap_or(usual.save_every_bytes),
+        piece_bytes: args.piece_bytes.unwrap_or(usual.piece_bytes),
+        limits: DownloadLimits { connections: args.connections, ..usual.limits },
+        report_every: Duration::from_millis(args.report_every_ms),
         reserve_bytes: 0,
-        ..DownloadOptions::default()
+        ..usual
     };
     let sink = Arc::new(move |update| drop(sink.send(update)));
     let downloads = Downloads::open_with(Arc::clone(&hub), args.models_dir, options, sink);

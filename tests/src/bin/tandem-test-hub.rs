@@ -20,6 +20,9 @@ struct Args {
     /// Serve no odd repos (without GGUF, gated, in shards, damaged).
     #[arg(long)]
     no_demo: bool,
+    /// Read the files into memory first.
+    #[arg(long)]
+    in_memory: bool,
     /// Bytes per second of each download; absent: as fast as it goes.
     #[arg(long, value_name = "BYTES_PER_S")]
     rate: Option<u64>,
@@ -31,7 +34,8 @@ fn main() -> anyhow::Result<()> {
     for (id, path) in &args.repos {
         let at = repos.iter().position(|repo| repo.id() == id);
         let repo = at.map_or_else(|| describe(Repo::new(id)), |at| repos.remove(at));
-        repos.push(repo.tree(path).with_context(|| format!("cannot read `{}`", path.display()))?);
+        let read = repo.tree(path).and_then(|repo| if args.in_memory { repo.into_memory() } else { Ok(repo) });
+        repos.push(read.with_context(|| format!("cannot read `{}`", path.display()))?);
     }
     if !args.no_demo {
         repos.extend(demo_repos());

@@ -27,10 +27,13 @@ pub(super) fn file_answer(
     seen: Arc<Seen>,
 ) -> Response<Body> {
     let size = blob.size_bytes;
+    let etag = format!("\"{}\"", blob.sha256());
     let mut answer = Response::builder()
         .header(header::ACCEPT_RANGES, "bytes")
+        .header(header::ETAG, &etag)
         .header(header::CONTENT_TYPE, "application/octet-stream");
-    let ignores_range = faults.iter().any(|fault| matches!(fault, Fault::IgnoreRange));
+    let is_other = asked.get(header::IF_RANGE).is_some_and(|value| value.as_bytes() != etag.as_bytes());
+    let ignores_range = is_other || faults.iter().any(|fault| matches!(fault, Fault::IgnoreRange));
     let asked_range = asked.get(header::RANGE).and_then(|value| value.to_str().ok()).filter(|_| !ignores_range);
     let (status, mut range) = match asked_range.map(|range| parse_range(range, size)) {
         None | Some(Asked::Unclear) => (StatusCode::OK, 0..size),
@@ -49,8 +52,9 @@ pub(super) fn file_answer(
         match *fault {
             Fault::Cut { after_bytes } => feed.cut = Some(after_bytes),
             Fault::Stall { after_bytes } => feed.stall = Some(after_bytes),
-            Fault::FlipBit { at } => feed.flip = Some(at),
+            Fault::FlipBit { at } => feed.flips.push(at),
             Fault::Throttle { bytes_per_s } => feed.bytes_per_s = Some(bytes_per_s),
+            Fault::Drip { every } => feed.drip = Some(every),
             Fault::ShiftRange { by } => range.start = (range.start + by).min(range.end),
             Fault::ShortBody { by } => range.end = range.end.saturating_sub(by).max(range.start),
             Fault::WrongTotal => total += 1,
@@ -97,17 +101,18 @@ struct Feed {
     sent: u64,
     cut: Option<u64>,
     stall: Option<u64>,
-    flip: Option<u64>,
+    flips: Vec<u64>,
     excess: u64,
     bytes_per_s: Option<u64>,
+    drip: Option<Duration>,
     is_cut: bool,
     seen: Arc<Seen>,
 }
 
 impl Feed {
     fn new(blob: Arc<Blob>, range: Range<u64>, seen: Arc<Seen>) -> Self {
-        let (cut, stall, flip, bytes_per_s) = (None, None, None, None);
-        Self { blob, range, sent: 0, cut, stall, flip, excess: 0, bytes_per_s, is_cut: false, seen }
+        let (cut, stall, bytes_per_s, drip) = (None, None, None, None);
+        Self { blob, range, sent: 0, cut, stall, flips: Vec::new(), excess: 0, bytes_per_s, drip, is_cut: false, seen }
     }
 
     fn into_body(self) -> Body {
@@ -138,7 +143,11 @@ impl Feed {
             return (n > 0).then(|| Ok(vec![0; n as usize].into()));
         }
         let limits = [self.cut, self.stall].into_iter().flatten().map(|after| after - self.sent);
-        let step = limits.fold(STEP_BYTES, u64::min).min(self.range.end - at);
+        let most = if self.drip.is_some() { 1 } else { STEP_BYTES };
+        let step = limits.fold(most, u64::min).min(self.range.end - at);
+        if let Some(every) = self.drip {
+            tokio::time::sleep(every).await;
+        }
         if let Some(bytes_per_s) = self.bytes_per_s {
             tokio::time::sleep(Duration::from_secs_f64(step as f64 / bytes_per_s as f64)).await;
         }
@@ -146,7 +155,7 @@ impl Feed {
             Ok(chunk) => chunk,
             Err(error) => return Some(Err(error)),
         };
-        if let Some(wrong) = self.flip.filter(|&flip| (at..at + step).contains(&flip)) {
+        for wrong in self.flips.iter().filter(|flip| (at..at + step).contains(flip)) {
             let mut bytes = chunk.to_vec();
             bytes[(wrong - at) as usize] ^= 1;
             chunk = bytes.into();

@@ -1,6 +1,7 @@
 //! What can be made to go wrong, where, and how often; and the record of what was asked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -61,6 +62,11 @@ pub enum Fault {
     Replace {
         /// New content.
         bytes: Bytes,
+    },
+    /// The body comes byte by byte, and never ends in time.
+    Drip {
+        /// Time before each byte.
+        every: Duration,
     },
     /// The body comes at this rate.
     Throttle {

@@ -96,6 +96,16 @@ impl Repo {
         Ok(self)
     }
 
+    /// Reads all files into memory, so that serving them costs as little as it can.
+    pub fn into_memory(mut self) -> io::Result<Self> {
+        for blob in self.files.values_mut() {
+            if let Content::Disk(path) = &blob.content {
+                *blob = Arc::new(Blob::memory(std::fs::read(path)?.into()));
+            }
+        }
+        Ok(self)
+    }
+
     /// Adds a tag, such as `license:mit`.
     #[must_use]
     pub fn tag(mut self, tag: &str) -> Self {

@@ -37,6 +37,12 @@ export type Settings = {
   token_hosts: Array<string>,
   /** Folder for downloaded models; empty: the default folder. */
   models_dir: string,
+  /** Rate that all downloads together keep to; 0: as fast as it goes. */
+  max_download_bytes_per_s: number,
+  /** Connections per file, at most. */
+  connections_per_file: number,
+  /** Downloads that run at the same time. */
+  downloads_at_once: number,
   /** Sampling; what is absent comes from the model file, then from defaults. */
   sampling: Sampling,
   /** System prompt for new chats; empty: the model's own. */
@@ -290,6 +296,17 @@ export type DownloadRequest = {
   files: Array<RepoFile>,
 };
 
+/** Moves a download within the queue. */
+export type MoveDownloadRequest = {
+  /** Which. */
+  id: string,
+  /** Where to. */
+  to: Move,
+};
+
+/** A step in a list. */
+export type Move = "up" | "down";
+
 /** A download and where it stands. */
 export type Download = {
   /** Identifies it for pause, resume and cancel. */
@@ -304,6 +321,8 @@ export type Download = {
   arrived_bytes: number,
   /** Hashed so far. */
   verified_bytes: number,
+  /** Pieces of 16 MiB that were found damaged and fetched again. */
+  n_repaired: number,
   /** Where it stands. */
   state: DownloadState,
   /** Over the last seconds; 0 when not running. */
@@ -315,7 +334,7 @@ export type Download = {
 };
 
 /** Where a download stands. */
-export type DownloadState = "queued" | "running" | "retrying" | "paused" | "verifying" | "done" | "failed";
+export type DownloadState = "queued" | "running" | "retrying" | "paused" | "verifying" | "repairing" | "done" | "failed";
 
 /** A model on this machine. */
 export type LibraryModel = {

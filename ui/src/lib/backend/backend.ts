@@ -17,6 +17,7 @@ import type {
   LoadEvent,
   LoadRequest,
   ModelPage,
+  MoveDownloadRequest,
   Plan,
   PlanVersionsRequest,
   PlannedVersions,
@@ -54,6 +55,7 @@ export interface Backend {
   pause_download(id: string): Promise<void>;
   resume_download(id: string): Promise<void>;
   cancel_download(id: string): Promise<void>;
+  move_download(request: MoveDownloadRequest): Promise<Download[]>;
   library(): Promise<LibraryModel[]>;
   rescan_library(): Promise<LibraryModel[]>;
   add_model(path: string): Promise<LibraryModel>;

@@ -14,6 +14,9 @@ export const defaultSettings: Settings = {
   proxy: { kind: 'system', address: '' },
   token_hosts: [],
   models_dir: '',
+  max_download_bytes_per_s: 0,
+  connections_per_file: 8,
+  downloads_at_once: 1,
   sampling: { temperature: null, top_k: null, top_p: null, min_p: null, repeat_penalty: null, presence_penalty: null, frequency_penalty: null, seed: null, max_tokens: null },
   system_prompt: '',
 };
@@ -190,6 +193,7 @@ export function fakeDownloads(): Download[] {
     size_bytes: gib * GIB,
     arrived_bytes: arrived * GIB,
     verified_bytes: verified * GIB,
+    n_repaired: 0,
     state: 'running',
     bytes_per_s: 0,
     seconds_left: null,
@@ -202,6 +206,9 @@ export function fakeDownloads(): Download[] {
     item('d3', 'unsloth/GLM-4.7-Flash-GGUF', 'Q4_K_M', 17.2, 12.2, 12.2, { state: 'failed', failure: { code: 'disk_full', message: { en: 'The disk needs 5.0\u00a0GB more. What is there is kept.', zh: '磁盘还差 5.0\u00a0GB，已下载的部分会保留。' }, hint: { en: 'Free some space, then resume.', zh: '请释放空间后继续。' } } }),
     item('d4', 'ggml-org/gpt-oss-20b-GGUF', 'MXFP4', 11.3, 11.3, 7.0, { state: 'verifying' }),
     item('d5', 'LiquidAI/LFM2-8B-A1B-GGUF', 'Q4_K_M', 4.7, 4.7, 4.7, { state: 'done' }),
+    item('d6', 'unsloth/Ministral-3-8B-GGUF', 'Q6_K', 6.1, 0, 0, { state: 'queued' }),
+    item('d7', 'unsloth/granite-4.0-h-tiny-GGUF', 'Q4_K_M', 3.9, 1.2, 1.2, { state: 'retrying', failure: { code: 'no_network', message: { en: '`huggingface.co` does not answer', zh: '`huggingface.co` 没有响应' }, hint: { en: 'check the internet connection and proxy', zh: '检查网络和代理' } } }),
+    item('d8', 'unsloth/OLMoE-1B-7B-GGUF', 'Q8_0', 6.9, 6.9, 2.4, { state: 'repairing' }),
   ];
 }
 

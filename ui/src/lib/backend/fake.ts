@@ -5,7 +5,7 @@
  * replaces by something that returns at once.
  */
 
-import type { AddedPaths, AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, LibraryFolder, LibraryModel, Message, ModelPage, Phase, Plan, Predictions, Removal, RemoveRequest, RepoFile, RuntimeState, SendRequest, Settings, UpdatesFound, VerifyProgress, Text, TuneEvent, Tuning } from '../wire';
+import type { AddedPaths, AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, LibraryFolder, LibraryModel, Message, ModelPage, MoveDownloadRequest, Phase, Plan, Predictions, Removal, RemoveRequest, RepoFile, RuntimeState, SendRequest, Settings, UpdatesFound, VerifyProgress, Text, TuneEvent, Tuning } from '../wire';
 import type { Backend, Sink } from './backend';
 import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeFolders, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, type FakeRepo, incomplete, INCOMPLETE_REPO, libraryModel, REASONING, repos, SECOND_ANSWER, fakeTuning, tight, roomy } from './fake-data';
 import { fakePlan } from './fake-plans';
@@ -190,7 +190,7 @@ export class FakeBackend implements Backend {
   async start_download(request: { files: RepoFile[] }): Promise<Download> {
     this.#enter('start_download', request);
     const file = request.files[0]!;
-    const download: Download = { id: `d${this.#nextId++}`, files: request.files, quant: /-([^-]+)\.gguf$/.exec(file.path)?.[1] ?? '', size_bytes: file.size_bytes, arrived_bytes: 0, verified_bytes: 0, state: 'queued', bytes_per_s: 0, seconds_left: null, failure: null };
+    const download: Download = { id: `d${this.#nextId++}`, files: request.files, quant: /-([^-]+)\.gguf$/.exec(file.path)?.[1] ?? '', size_bytes: file.size_bytes, arrived_bytes: 0, verified_bytes: 0, n_repaired: 0, state: 'queued', bytes_per_s: 0, seconds_left: null, failure: null };
     this.#downloads.set(download.id, download);
     void this.#run(download.id);
     return { ...download };
@@ -211,6 +211,17 @@ export class FakeBackend implements Backend {
     this.#enter('cancel_download', id);
     this.#downloads.delete(id);
     this.emit({ type: 'download_gone', id });
+  }
+
+  async move_download(request: MoveDownloadRequest): Promise<Download[]> {
+    this.#enter('move_download', request);
+    const list = [...this.#downloads.values()];
+    const unfinished = list.flatMap(({ state }, index) => (state === 'done' ? [] : [index]));
+    const place = unfinished.findIndex((index) => list[index]!.id === request.id);
+    const [one, other] = [unfinished[place], unfinished[place + (request.to === 'up' ? -1 : 1)]];
+    if (one !== undefined && other !== undefined) [list[one], list[other]] = [list[other]!, list[one]!];
+    this.#downloads = new Map(list.map((download) => [download.id, download]));
+    return list;
   }
 
   async library(): Promise<LibraryModel[]> {

@@ -34,6 +34,7 @@ export const tauriBackend: Backend = {
   pause_download: (request) => call('pause_download', { request }),
   resume_download: (request) => call('resume_download', { request }),
   cancel_download: (request) => call('cancel_download', { request }),
+  move_download: (request) => call('move_download', { request }),
   library: () => call('library'),
   rescan_library: () => call('rescan_library'),
   add_model: (request) => call('add_model', { request }),

@@ -1,7 +1,7 @@
 /** Downloads, and what is to happen when one arrives. */
 
 import { asFailure, type Backend } from '../backend/backend';
-import type { Download, Failure, LibraryModel, ModelVersion, RepoFile } from '../wire';
+import type { Download, Failure, LibraryModel, ModelVersion, Move, RepoFile } from '../wire';
 
 export class Downloads {
   list: Download[] = $state.raw([]);
@@ -19,7 +19,7 @@ export class Downloads {
   readonly active: Download[] = $derived(this.list.filter(({ state }) => state !== 'done'));
   /** Share of everything that is on its way, for the sidebar. */
   readonly share: number | null = $derived.by(() => {
-    const moving = this.active.filter(({ state }) => state === 'running' || state === 'retrying' || state === 'queued' || state === 'verifying');
+    const moving = this.active.filter(({ state }) => state === 'running' || state === 'retrying' || state === 'queued' || state === 'verifying' || state === 'repairing');
     const whole = moving.reduce((sum, each) => sum + each.size_bytes, 0);
     return whole > 0 ? moving.reduce((sum, each) => sum + each.arrived_bytes, 0) / whole : null;
   });
@@ -50,6 +50,21 @@ export class Downloads {
 
   resume(id: string): Promise<void | null> {
     return this.#attempt(() => this.backend.resume_download(id));
+  }
+
+  /** Moves one within the queue. */
+  async move(id: string, to: Move): Promise<void> {
+    const list = await this.#attempt(() => this.backend.move_download({ id, to }));
+    if (!list) return;
+    // The order alone: what the rows say may have changed since.
+    const place = new Map(list.map((download, index) => [download.id, index]));
+    this.list = [...this.list].sort((a, b) => (place.get(a.id) ?? Infinity) - (place.get(b.id) ?? Infinity));
+  }
+
+  /** Whether there is another unfinished one on that side. */
+  canMove(id: string, to: Move): boolean {
+    const place = this.active.findIndex((download) => download.id === id);
+    return to === 'up' ? place > 0 : place >= 0 && place < this.active.length - 1;
   }
 
   cancel(id: string): Promise<void | null> {

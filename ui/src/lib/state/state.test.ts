@@ -153,7 +153,16 @@ describe('downloads', () => {
 
   test('the share counts what moves', async () => {
     const { app } = await started({ withDownloads: true });
-    expect(app.downloads.share).toBeCloseTo((8.4 + 11.3) / (19.8 + 11.3));
+    expect(app.downloads.share).toBeCloseTo((8.4 + 11.3 + 1.2 + 6.9) / (19.8 + 11.3 + 6.1 + 3.9 + 6.9));
+  });
+
+  test('the queue is put in order, past what is done', async () => {
+    const { app } = await started({ withDownloads: true });
+    const order = (): string => app.downloads.list.map(({ id }) => id).join(' ');
+    expect(order()).toBe('d1 d2 d3 d4 d5 d6 d7 d8');
+    await app.downloads.move('d6', 'up');
+    expect(order()).toBe('d1 d2 d3 d6 d5 d4 d7 d8');
+    expect([app.downloads.canMove('d1', 'up'), app.downloads.canMove('d1', 'down'), app.downloads.canMove('d8', 'down'), app.downloads.canMove('d5', 'up')]).toEqual([false, true, false, false]);
   });
 
   test('a cancelled download forgets its chat, and the same one can be had again', async () => {
