@@ -152,6 +152,50 @@ pub(crate) struct Plan {
     pub(crate) quant: Option<String>,
     #[command(flatten)]
     pub(crate) wishes: Wishes,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+}
+
+/// Another machine than this one; what is not said is as here.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Another machine")]
+pub(crate) struct Machine {
+    /// Memory of its NVIDIA card, such as 6GiB; 0 for none
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) gpu: Option<u64>,
+    /// What is free of it; by default all but 0.5 GiB
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "gpu")]
+    pub(crate) gpu_free: Option<u64>,
+    /// Name of the card, for its speed
+    #[arg(long, value_name = "NAME", requires = "gpu")]
+    pub(crate) gpu_name: Option<String>,
+    /// Its main memory, such as 16GiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) ram: Option<u64>,
+    /// What is free of it; by default all but 4 GiB, or 3 GiB of 8 or less
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "ram")]
+    pub(crate) ram_free: Option<u64>,
+    /// Its physical cores
+    #[arg(long, value_name = "N")]
+    pub(crate) cores: Option<u32>,
+    /// Plan as if the engine computed on the card already
+    #[arg(long)]
+    pub(crate) card_computes: bool,
+}
+
+/// Bytes of `6GiB`, `6G`, `512M` or plain `6`, which are GiB; decimal and binary names both mean the binary unit, as everywhere here.
+fn size(text: &str) -> Result<u64, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[number.len()..].to_ascii_lowercase().as_str() {
+        "" | "g" | "gb" | "gib" => 1u64 << 30,
+        "m" | "mb" | "mib" => 1 << 20,
+        "t" | "tb" | "tib" => 1 << 40,
+        other => return Err(format!("`{other}` is no unit of memory: write 6GiB or 512MiB")),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(n) if (0.0..=1e6).contains(&n) => Ok((n * unit as f64) as u64),
+        _ => Err(format!("`{text}` is no size: write 6GiB or 512MiB")),
+    }
 }
 
 /// What a plan must respect.
@@ -319,4 +363,27 @@ pub(crate) struct Logits {
     /// Compute threads; by default one per performance core
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, expected) in [
+            ("6GiB", Some(6 << 30)),
+            ("6", Some(6 << 30)),
+            ("0", Some(0)),
+            ("5.5g", Some(11 << 29)),
+            ("512MB", Some(512 << 20)),
+            ("1T", Some(1 << 40)),
+            ("6 parsecs", None),
+            ("-1", None),
+            ("NaN", None),
+            ("", None),
+        ] {
+            assert_eq!(size(text).ok(), expected, "{text}");
+        }
+    }
 }

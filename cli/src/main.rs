@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod exit;
+mod machine;
 mod open;
 mod terminal;
 

@@ -8,11 +8,12 @@ use tandem_engine::Flow;
 
 use crate::app::{App, AppSink};
 use crate::chat::ChatSink;
+use crate::error::cancelled;
 use crate::hub;
-use crate::plan::{self, Candidate};
+use crate::plan::{self, Candidate, Engine, Pick};
 use crate::wire::{
-    AddedPaths, AppInfo, Chat, ChatSummary, Download, DownloadRequest, DownloadState, ErrorCode, Failure, Hardware,
-    Integrity, LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, ModelVersion,
+    AddedPaths, Aim, AppInfo, Chat, ChatSummary, Download, DownloadRequest, DownloadState, ErrorCode, Failure,
+    Hardware, Integrity, LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, ModelVersion,
     MoveDownloadRequest, Plan, PlanVersionsRequest, PlannedVersion, PlannedVersions, Predictions, Presence, Removal,
     RemoveRequest, RenameRequest, SearchPage, SearchRequest, SendRequest, Settings, Text, TuneEvent, Tuning,
     UpdatesFound, VerifyProgress,
@@ -66,7 +67,10 @@ pub static COMMANDS: &[&str] = &[
 ];
 
 /// Headers that are read at a time.
-const N_HEADERS_AT_ONCE: usize = 4;
+const N_HEADERS_AT_ONCE: usize = 6;
+
+/// Where versions go as they are planned; `Break` ends the reading.
+pub type PlanSink = Box<dyn FnMut(PlannedVersion) -> Flow + Send>;
 
 /// Steps in which the progress of a check is told.
 const N_STEPS: u64 = 200;
@@ -130,7 +134,9 @@ pub async fn search_models(app: &App, request: SearchRequest) -> Result<SearchPa
 
 /// A repo's versions, and where each stands on this machine.
 pub async fn model_page(app: &App, repo: String) -> Result<ModelPage, Failure> {
-    let listing = app.remote().hub.model(&repo).await?;
+    let hub = app.remote().hub;
+    let listing = hub.model(&repo).await?;
+    app.previews.keep(&hub, &repo, &listing);
     let downloads = app.remote().downloads.list();
     let versions: Vec<ModelVersion> = hub::versions(&listing.files)
         .into_iter()
@@ -152,46 +158,45 @@ pub async fn model_page(app: &App, repo: String) -> Result<ModelPage, Failure> {
 }
 
 /// How each version of a repo would run here, from its header alone.
-pub async fn plan_versions(app: &App, request: PlanVersionsRequest) -> Result<PlannedVersions, Failure> {
+///
+/// events   gets each version as its header has come, in any order; `Break` ends the reading
+pub async fn plan_versions(
+    app: &App,
+    request: PlanVersionsRequest,
+    mut events: PlanSink,
+) -> Result<PlannedVersions, Failure> {
     let hub = app.remote().hub;
-    let listing = hub.model(&request.repo).await?;
-    let hardware = hardware(app).await?;
-    let versions = hub::versions(&listing.files);
+    let preview = app.previews.of(&hub, &request.repo).await?;
+    let hardware = match request.machine {
+        Some(machine) => *machine,
+        None => hardware(app).await?,
+    };
+    let engine = if request.card_computes { Engine::WithGpu } else { Engine::PRESENT };
     // Futures first, stream after: a closure over references inside a stream is not general enough to be sent.
-    let plans: Vec<_> = versions
-        .iter()
-        .map(|version| async {
-            if let Some(refusal) = version.refusal() {
-                return Err(refusal);
+    let plans: Vec<_> = (0..preview.versions.len())
+        .map(|index| {
+            let (hub, preview, hardware, wishes) = (&hub, &preview, &hardware, &request.wishes);
+            async move {
+                let planned = async {
+                    let outline = preview.outline(hub, index).await?;
+                    Ok(plan::plan_outline(&outline, hardware, wishes, engine)?)
+                };
+                (index, planned_version(&preview.versions[index], planned.await))
             }
-            let facts = hub.header(&version.files).await?;
-            facts.refusal()?;
-            Ok(plan::plan(&facts, &hardware, &request.wishes)?)
         })
         .collect();
-    let planned: Vec<Result<Plan, Failure>> = stream::iter(plans).buffered(N_HEADERS_AT_ONCE).collect().await;
-    let candidates: Vec<Candidate<'_>> = versions
-        .iter()
-        .zip(&planned)
-        .map(|(version, plan)| Candidate {
-            quant: &version.quant,
-            size_bytes: version.size_bytes,
-            plan: plan.as_ref().ok(),
-        })
-        .collect();
-    let pick = plan::pick(&candidates, request.wishes.aim);
-    let versions = versions
-        .iter()
-        .zip(planned)
-        .map(|(version, planned)| {
-            let (plan, refusal) = match planned {
-                Ok(plan) => (Some(plan), None),
-                Err(refusal) => (None, Some(refusal)),
-            };
-            PlannedVersion { path: version.files[0].path.clone(), plan, refusal }
-        })
-        .collect();
-    Ok(PlannedVersions { versions, recommended: pick.index, reason: pick.reason })
+    let mut arriving = stream::iter(plans).buffer_unordered(N_HEADERS_AT_ONCE);
+    let mut planned = Vec::new();
+    while let Some((index, version)) = arriving.next().await {
+        if events(version.clone()) == Flow::Break {
+            return Err(cancelled());
+        }
+        planned.push((index, version));
+    }
+    planned.sort_by_key(|(index, _)| *index);
+    let planned: Vec<PlannedVersion> = planned.into_iter().map(|(_, version)| version).collect();
+    let pick = pick_version(&preview.versions, &planned, request.wishes.aim);
+    Ok(PlannedVersions { versions: planned, recommended: pick.index, reason: pick.reason })
 }
 
 /// How a library model would run here now.
@@ -464,6 +469,27 @@ async fn blocking<T: Send + 'static>(run: impl FnOnce() -> Result<T, Failure> + 
             Text::new("try again; if it happens again, restart the app", "重试；如果再次发生，重启应用"),
         ))
     })
+}
+
+fn planned_version(version: &hub::Version, planned: Result<Plan, Failure>) -> PlannedVersion {
+    let path = version.files[0].path.clone();
+    match planned {
+        Ok(plan) => PlannedVersion { path, plan: Some(plan), refusal: None },
+        Err(refusal) => PlannedVersion { path, plan: None, refusal: Some(refusal) },
+    }
+}
+
+fn pick_version(versions: &[hub::Version], planned: &[PlannedVersion], aim: Aim) -> Pick {
+    let candidates: Vec<Candidate<'_>> = versions
+        .iter()
+        .zip(planned)
+        .map(|(version, planned)| Candidate {
+            quant: &version.quant,
+            size_bytes: version.size_bytes,
+            plan: planned.plan.as_ref(),
+        })
+        .collect();
+    plan::pick(&candidates, aim)
 }
 
 fn presence(app: &App, version: &hub::Version, downloads: &[Download]) -> Presence {

@@ -21,6 +21,7 @@ use crate::hardware::{ProbeOptions, Prober};
 use crate::hub::{DEFAULT_HUB_URL, Hub, HubError, HubOptions};
 use crate::library::{Environment, Library, LibraryError, Trash};
 use crate::paths::Paths;
+use crate::preview::Previews;
 use crate::runtime::{Change, Runtime};
 use crate::store::{Opened, Store, StoreError, now_ms};
 use crate::tune::{self, Bench, Tuner};
@@ -96,6 +97,7 @@ pub struct App {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) chats: Arc<Chats>,
     pub(crate) prober: Arc<Prober>,
+    pub(crate) previews: Previews,
     pub(crate) calibrator: Calibrator,
     pub(crate) tuner: Tuner,
     options: AppOptions,
@@ -188,6 +190,7 @@ impl App {
             runtime,
             chats,
             prober,
+            previews: Previews::default(),
             calibrator,
             tuner: Tuner::default(),
             options,

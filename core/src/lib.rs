@@ -16,6 +16,7 @@ pub mod library;
 pub mod plan;
 
 pub mod calibrate;
+pub mod preview;
 
 pub mod runtime;
 

@@ -8,8 +8,8 @@ use tandem_core::app::App;
 use tandem_core::wire::{
     AddedPaths, AppEvent, AppInfo, Chat, ChatEvent, ChatSummary, Download, DownloadRequest, Failure, Hardware,
     LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, MoveDownloadRequest, Plan,
-    PlanVersionsRequest, PlannedVersions, Predictions, Removal, RemoveRequest, RenameRequest, SearchPage,
-    SearchRequest, SendRequest, Settings, TuneEvent, Tuning, UpdatesFound, VerifyProgress,
+    PlanVersionsRequest, PlannedVersion, PlannedVersions, Predictions, Removal, RemoveRequest, RenameRequest,
+    SearchPage, SearchRequest, SendRequest, Settings, TuneEvent, Tuning, UpdatesFound, VerifyProgress,
 };
 use tandem_engine::Flow;
 use tauri::ipc::{Channel, Invoke};
@@ -108,8 +108,12 @@ async fn model_page(app: Tandem<'_>, request: String) -> Answer<ModelPage> {
 }
 
 #[command]
-async fn plan_versions(app: Tandem<'_>, request: PlanVersionsRequest) -> Answer<PlannedVersions> {
-    api::plan_versions(&app, request).await
+async fn plan_versions(
+    app: Tandem<'_>,
+    request: PlanVersionsRequest,
+    events: Channel<PlannedVersion>,
+) -> Answer<PlannedVersions> {
+    api::plan_versions(&app, request, into(events)).await
 }
 
 #[command]

@@ -9,8 +9,8 @@ use tandem_core::app::{App, AppError, AppOptions};
 use tandem_core::paths::Paths;
 use tandem_core::wire::{
     AppEvent, ChatEvent, DownloadRequest, DownloadState, EndReason, ErrorCode, Failure, Integrity, LoadEvent,
-    LoadRequest, Message, Phase, PlanVersionsRequest, Presence, Role, RuntimeState, Sampling, SearchRequest,
-    SendRequest, Settings, Wishes,
+    LoadRequest, Message, Phase, PlanVersionsRequest, PlannedVersion, Presence, Role, RuntimeState, Sampling,
+    SearchRequest, SendRequest, Settings, Wishes,
 };
 use tandem_engine::Flow;
 use tandem_tests::hub::{Repo, TestHub};
@@ -144,11 +144,26 @@ async fn found_downloaded_verified_loaded_asked_stopped_and_there_after_a_restar
     assert_eq!((page.refusal, page.versions.len()), (None, 1));
     let version = &page.versions[0];
     assert_eq!((version.quant.as_str(), &version.presence), ("Q4_1", &Presence::Absent));
-    let request = PlanVersionsRequest { repo: REPO.into(), wishes: Wishes::default() };
-    let planned = api::plan_versions(&app, request).await.unwrap();
+    let request = PlanVersionsRequest { repo: REPO.into(), ..PlanVersionsRequest::default() };
+    let arrived = Arc::new(Mutex::new(Vec::new()));
+    let sink = {
+        let arrived = Arc::clone(&arrived);
+        Box::new(move |version: PlannedVersion| {
+            arrived.lock().unwrap().push(version.path);
+            Flow::Continue
+        })
+    };
+    let planned = api::plan_versions(&app, request.clone(), sink).await.unwrap();
+    assert_eq!(*arrived.lock().unwrap(), [FILE], "each version is told as it comes");
     assert_eq!(planned.recommended, Some(0));
     assert_eq!(planned.versions[0].plan.as_ref().unwrap().n_layers, 30);
     assert!(hub.fetches(FILE).iter().all(|fetch| fetch.range.is_some()), "only the header was read");
+    let n_fetches = hub.fetches(FILE).len();
+    let wishes = Wishes { context_length: Some(2048), ..Wishes::default() };
+    let again = PlanVersionsRequest { wishes, ..request };
+    let shorter = api::plan_versions(&app, again, Box::new(|_| Flow::Continue)).await.unwrap();
+    assert_eq!(shorter.versions[0].plan.as_ref().unwrap().context_length, 2048);
+    assert_eq!(hub.fetches(FILE).len(), n_fetches, "another wish asks nothing of the hub");
 
     // Download.
     let started = api::start_download(&app, DownloadRequest { files: version.files.clone() }).await.unwrap();

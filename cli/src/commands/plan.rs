@@ -3,9 +3,11 @@ use std::path::Path;
 
 use tandem_core::api;
 use tandem_core::error::size;
+use tandem_core::plan::{self, Outline};
 use tandem_core::wire::{
-    ModelPage, ModelVersion, Place, Plan, PlanVersionsRequest, PlannedVersion, PlannedVersions, Text,
+    MemoryBar, ModelPage, ModelVersion, Place, Plan, PlanVersionsRequest, PlannedVersion, PlannedVersions, Text,
 };
+use tandem_engine::Flow;
 use tandem_engine::gguf::ModelFacts;
 
 use crate::args::{self, Args};
@@ -35,7 +37,10 @@ fn plan_file(path: &Path, args: &args::Plan, global: &Args, terminal: &Terminal)
     let facts = ModelFacts::from_file(path).map_err(refused)?;
     facts.refusal().map_err(refused)?;
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let plan = open::plan(&facts, folder, args.wishes, global)?;
+    let machine = args.machine.over(open::hardware(global, folder));
+    let planned = Outline::of(&facts)
+        .and_then(|outline| plan::plan_outline(&outline, &machine, &args.wishes.into(), args.machine.engine()));
+    let plan = planned.map_err(refused)?;
     if terminal.is_json() { terminal.print_json(&plan) } else { print(&plan, terminal) }
 }
 
@@ -44,8 +49,19 @@ fn plan_repo(opened: &Opened, args: &args::Plan, terminal: &Terminal) -> anyhow:
     if let Some(refusal) = page.refusal {
         return Err(refused(refusal));
     }
-    let request = PlanVersionsRequest { repo: args.model.clone(), wishes: args.wishes.into() };
-    let planned = opened.wait(api::plan_versions(&opened.app, request))?;
+    let machine = if args.machine.is_described() {
+        let here = opened.wait(api::hardware(&opened.app))?;
+        Some(Box::new(args.machine.over(here)))
+    } else {
+        None
+    };
+    let request = PlanVersionsRequest {
+        repo: args.model.clone(),
+        wishes: args.wishes.into(),
+        machine,
+        card_computes: args.machine.card_computes,
+    };
+    let planned = opened.wait(api::plan_versions(&opened.app, request, Box::new(|_| Flow::Continue)))?;
     match &args.quant {
         Some(quant) => {
             let index = version_index(&page, quant)?;
@@ -99,6 +115,13 @@ fn print(plan: &Plan, terminal: &Terminal) -> anyhow::Result<()> {
     for text in plan.warnings.iter().chain(&plan.cpu_computes) {
         terminal.print_line(&format!("! {}", terminal.say(text)))?;
     }
+    terminal.print_line(terminal.say(&speed_words(plan)))?;
+    terminal.print_line("")?;
+    for (name, bar) in [("GPU", plan.gpu_bar.as_ref()), ("RAM", Some(&plan.ram_bar)), ("Disk", Some(&plan.disk_bar))] {
+        if let Some(bar) = bar.filter(|bar| bar.capacity_bytes > 0) {
+            terminal.print_line(&format!("{name:<6}{}", bar_words(bar)))?;
+        }
+    }
     terminal.print_line("")?;
     for line in &plan.lines {
         let place = match line.place {
@@ -114,3 +137,36 @@ fn print(plan: &Plan, terminal: &Terminal) -> anyhow::Result<()> {
     }
     Ok(terminal.print_line(&format!("\n{}", plan.llama_cpp_command))?)
 }
+
+/// The range around the likely speed.
+fn speed_words(plan: &Plan) -> Text {
+    let speed = &plan.speed;
+    let (low, high) = (speed.generation_low_tokens_per_s, speed.generation_high_tokens_per_s);
+    let (prompt_low, prompt_high) = (speed.prompt_low_tokens_per_s, speed.prompt_high_tokens_per_s);
+    let full = speed.generation_full_tokens_per_s;
+    Text::new(
+        format!(
+            "Writes {low:.1} to {high:.1} tokens/s, {full:.1} with a full context; reads {prompt_low:.0} to {prompt_high:.0}."
+        ),
+        format!(
+            "每秒生成 {low:.1} 到 {high:.1} 个词元，上下文占满时 {full:.1} 个；每秒读入 {prompt_low:.0} 到 {prompt_high:.0} 个。"
+        ),
+    )
+}
+
+/// `[##########....------] 12.1 of 16.0 GB`: the plan, what is free, what others hold.
+fn bar_words(bar: &MemoryBar) -> String {
+    let planned: u64 = bar.parts.iter().map(|part| part.bytes).sum();
+    let cells = |bytes: u64| (bytes as f64 / bar.capacity_bytes as f64 * BAR_CELLS as f64).round() as usize;
+    let n_others = cells(bar.others_bytes).min(BAR_CELLS);
+    let n_planned = cells(planned).min(BAR_CELLS - n_others);
+    let n_free = BAR_CELLS - n_others - n_planned;
+    let picture = format!("[{}{}{}]", "#".repeat(n_planned), ".".repeat(n_free), "-".repeat(n_others));
+    let sizes = format!("{} / {}", size(planned), size(bar.capacity_bytes));
+    match bar.shortfall_bytes {
+        0 => format!("{picture} {sizes}"),
+        short => format!("{picture} {sizes}, -{}", size(short)),
+    }
+}
+
+const BAR_CELLS: usize = 40;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tandem_core::api;
 use tandem_core::wire::{
     AppEvent, Download, DownloadRequest, DownloadState, ErrorCode, Failure, ModelPage, ModelVersion,
-    PlanVersionsRequest, Presence, Text, Wishes,
+    PlanVersionsRequest, Presence, Text,
 };
 use tandem_engine::Flow;
 
@@ -55,8 +55,8 @@ fn best_version<'a>(
     repo: &str,
     terminal: &Terminal,
 ) -> anyhow::Result<&'a ModelVersion> {
-    let request = PlanVersionsRequest { repo: repo.to_owned(), wishes: Wishes::default() };
-    let planned = opened.wait(api::plan_versions(&opened.app, request))?;
+    let request = PlanVersionsRequest { repo: repo.to_owned(), ..PlanVersionsRequest::default() };
+    let planned = opened.wait(api::plan_versions(&opened.app, request, Box::new(|_| Flow::Continue)))?;
     match planned.recommended {
         Some(index) => {
             terminal.note(terminal.say(&planned.reason));

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::try_join_all;
 use reqwest::StatusCode;
 use reqwest::header::CONTENT_RANGE;
 use tandem_engine::gguf::{GgufError, ModelFacts, Prefix};
@@ -19,9 +20,9 @@ impl Hub {
     /// Reads the header of a model from the hub, without its weights: one file, or all shards of one.
     pub async fn header(&self, files: &[RepoFile]) -> Result<ModelFacts, HubError> {
         let mut shards = Vec::new();
-        for file in files {
-            let facts = self.file_header(file).await?;
-            shards.push((file_name(&file.path).to_owned(), facts));
+        for some in files.chunks(N_SHARDS_AT_ONCE) {
+            let facts = try_join_all(some.iter().map(|file| self.file_header(file))).await?;
+            shards.extend(some.iter().map(|file| file_name(&file.path).to_owned()).zip(facts));
         }
         match <[(String, ModelFacts); 1]>::try_from(shards) {
             Ok([(name, facts)]) => Ok(facts.with_file_name(&name)),
@@ -177,6 +178,8 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
+/// Shards of one model whose headers are read at a time.
+const N_SHARDS_AT_ONCE: usize = 4;
 /// Enough for the headers of small vocabularies.
 const FIRST_BYTES: u64 = 1 << 20;
 /// Vocabularies of 260 thousand tokens take about 20 MB.

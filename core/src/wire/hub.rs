@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::{Failure, FileRole, HashWord, Plan, Text, Wishes};
+use super::{Failure, FileRole, Hardware, HashWord, Plan, Text, Wishes};
 
 /// A search on the hub.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
@@ -130,12 +130,17 @@ pub enum Presence {
 }
 
 /// Asks for plans of all versions of a repo.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+#[serde(default)]
 pub struct PlanVersionsRequest {
     /// `publisher/name`.
     pub repo: String,
     /// Constraints.
     pub wishes: Wishes,
+    /// Another machine than this one.
+    pub machine: Option<Box<Hardware>>,
+    /// Plan as if the engine computed on the graphics card already.
+    pub card_computes: bool,
 }
 
 /// Plans of all versions of a repo, from their headers.

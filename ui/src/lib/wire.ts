@@ -268,6 +268,10 @@ export type PlanVersionsRequest = {
   repo: string,
   /** Constraints. */
   wishes: Wishes,
+  /** Another machine than this one. */
+  machine: Hardware | null,
+  /** Plan as if the engine computed on the graphics card already. */
+  card_computes: boolean,
 };
 
 /** Plans of all versions of a repo, from their headers. */

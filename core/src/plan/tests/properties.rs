@@ -64,6 +64,9 @@ fn check(plan: &Plan, hardware: &Hardware) {
 }
 
 proptest! {
+    // Each case plans several times, and each plan lays out a dozen contexts.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn no_real_shape_goes_over_any_budget(
         shape in 0..SHAPES.len(), quant in 0..QUANTS.len(), vram in 0.0f64..32.0, ram in 0.3f64..64.0,

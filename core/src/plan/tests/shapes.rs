@@ -101,7 +101,11 @@ pub(super) const SHAPES: &[(&str, Shape)] = &[
 /// Label, type of most matrices, type of values, half of the down-projections, and the head.
 pub(super) const QUANTS: &[(&str, TensorType, TensorType)] = &[
     ("Q2_K", TensorType::Q2_K, TensorType::Q3_K),
+    ("UD-IQ3_XXS", TensorType::IQ3_XXS, TensorType::IQ3_XXS),
+    ("Q3_K_S", TensorType::Q3_K, TensorType::Q3_K),
     ("Q3_K_M", TensorType::Q3_K, TensorType::Q5_K),
+    ("IQ4_XS", TensorType::IQ4_XS, TensorType::IQ4_XS),
+    ("Q4_K_S", TensorType::Q4_K, TensorType::Q4_K),
     ("Q4_K_M", TensorType::Q4_K, TensorType::Q6_K),
     ("Q5_K_M", TensorType::Q5_K, TensorType::Q6_K),
     ("Q6_K", TensorType::Q6_K, TensorType::Q6_K),
@@ -109,16 +113,22 @@ pub(super) const QUANTS: &[(&str, TensorType, TensorType)] = &[
     ("F16", TensorType::F16, TensorType::F16),
 ];
 
+/// Type of most matrices, and of those that matter more.
+pub(super) fn types_of(quant: &str) -> (TensorType, TensorType) {
+    let (_, most, high) = *QUANTS.iter().find(|(label, ..)| *label == quant).expect("a label of the table");
+    (most, high)
+}
+
 /// The header of a model in a quantisation.
 pub(super) fn facts(name: &str, shape: Shape, quant: &str) -> ModelFacts {
-    let (_, most, high) = *QUANTS.iter().find(|(label, ..)| *label == quant).expect("a label of the table");
+    let (most, high) = types_of(quant);
     let writer = Builder { writer: metadata(shape), shape, most, high }.tensors();
     read(&writer, &format!("{name}-{quant}.gguf"))
 }
 
 /// The same with one more layer behind the others, which predicts the token after the next.
 pub(super) fn facts_with_layer_ahead(name: &str, shape: Shape, quant: &str) -> ModelFacts {
-    let (_, most, high) = *QUANTS.iter().find(|(label, ..)| *label == quant).expect("a label of the table");
+    let (most, high) = types_of(quant);
     let shape = Shape { n_layers: shape.n_layers + 1, ..shape };
     let writer = metadata(shape).meta(&format!("{}.nextn_predict_layers", shape.architecture), 1u32);
     read(&Builder { writer, shape, most, high }.tensors(), &format!("{name}-{quant}.gguf"))

@@ -20,6 +20,7 @@ import type {
   MoveDownloadRequest,
   Plan,
   PlanVersionsRequest,
+  PlannedVersion,
   PlannedVersions,
   Predictions,
   Removal,
@@ -48,7 +49,7 @@ export interface Backend {
   skip_calibration(): Promise<void>;
   search_models(request: SearchRequest): Promise<SearchPage>;
   model_page(repo: string): Promise<ModelPage>;
-  plan_versions(request: PlanVersionsRequest): Promise<PlannedVersions>;
+  plan_versions(request: PlanVersionsRequest, events: Sink<PlannedVersion>): Promise<PlannedVersions>;
   plan_model(request: LoadRequest): Promise<Plan>;
   downloads(): Promise<Download[]>;
   start_download(request: DownloadRequest): Promise<Download>;

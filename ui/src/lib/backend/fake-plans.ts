@@ -1,6 +1,7 @@
 /** Plans for the fake backend: a rough planner over invented models, so that figures agree with each other on every page. */
 
-import type { BarPart, Hardware, Plan, Verdict } from '../wire';
+import type { BarPart, ContextStep, Hardware, Plan, QualityLoss, Verdict, Wishes } from '../wire';
+import { NO_WISHES } from '../wishes';
 
 const GIB = 1024 ** 3;
 
@@ -15,11 +16,34 @@ export type FakeModel = {
   context_length: number;
 };
 
+const LOSS: Record<string, QualityLoss> = { Q8_0: 'none', Q6_K: 'none', Q5_K_M: 'small', Q4_K_M: 'small', Q4_K_S: 'small', IQ4_XS: 'small', Q3_K_M: 'noticeable', 'UD-IQ3_XXS': 'noticeable', Q2_K: 'strong' };
+const KV_SHARE: Record<string, number> = { f16: 1, q8_0: 0.53, q4_0: 0.28 };
+
 /** A plan for this model at this size on this machine. */
-export function fakePlan(model: FakeModel, quant: string, sizeBytes: number, file: string, hardware: Hardware): Plan {
+export function fakePlan(model: FakeModel, quant: string, sizeBytes: number, file: string, hardware: Hardware, wishes: Wishes = NO_WISHES): Plan {
+  const lengths = [2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144].filter((length) => length <= model.context_length);
+  const at = (length: number): Plan => planAt(model, quant, sizeBytes, file, hardware, length, wishes.kv_type ?? 'f16');
+  const contexts = lengths.map((length): ContextStep => {
+    const plan = at(length);
+    return { context_length: length, kv_bytes: kvBytes(length, plan.kv_type), kv_type: plan.kv_type, n_layers_on_gpu: 0, generation_tokens_per_s: plan.speed.generation_tokens_per_s, verdict: plan.verdict };
+  });
+  const usable = contexts.findLast(({ verdict }) => verdict !== 'too_large')?.context_length ?? 0;
+  const wanted = Math.min(wishes.context_length ?? (wishes.aim === 'longer_context' ? usable : 8192), model.context_length);
+  const length = usable > 0 ? Math.min(wanted, usable) : wanted;
+  const unmet = wishes.context_length !== null && length < wishes.context_length;
+  const warnings = unmet ? [{ en: `A context of ${wishes.context_length} tokens does not work here; ${length} does.`, zh: `${wishes.context_length} 个词元的上下文在这里不可行，改为 ${length} 个。` }] : [];
+  return { ...at(length), contexts, usable_context_length: usable, warnings };
+}
+
+function kvBytes(length: number, type: string): number {
+  return (0.2 * GIB * length * (KV_SHARE[type] ?? 1)) / 8192;
+}
+
+function planAt(model: FakeModel, quant: string, sizeBytes: number, file: string, hardware: Hardware, length: number, kvType: string): Plan {
   const gpu = hardware.gpus[0];
   const isMoe = model.n_active < model.n_params;
-  const kv = 0.2 * GIB;
+  const kv = kvBytes(length, kvType);
+  const context = `${length / 1024}k`;
   const buffers = 0.7 * GIB;
   const attention = sizeBytes * (isMoe ? 0.066 : 1);
   const experts = isMoe ? sizeBytes - attention - 0.3 * GIB : 0;
@@ -69,17 +93,17 @@ export function fakePlan(model: FakeModel, quant: string, sizeBytes: number, fil
     headline:
       shortfall > 0
         ? { en: `${word.en}: ${short}\u00a0GB short of memory`, zh: `${word.zh}：内存还差 ${short}\u00a0GB` }
-        : { en: `${word.en}: about ${shown} tokens/s, 8k context`, zh: `${word.zh}：每秒约 ${shown} 个词元，8k 上下文` },
+        : { en: `${word.en}: about ${shown} tokens/s, ${context} context`, zh: `${word.zh}：每秒约 ${shown} 个词元，${context} 上下文` },
     n_layers: model.n_layers,
     n_gpu_layers: gpu ? model.n_layers + 1 : 0,
     n_cpu_moe_layers: isMoe && gpu ? model.n_layers - expertLayers : 0,
     n_threads: threads,
-    context_length: 8192,
+    context_length: length,
     max_context_length: model.context_length,
     n_batch: 512,
-    kv_type: 'f16',
+    kv_type: kvType,
     file_use: shortfall > 0 ? 'as_needed' : 'read_ahead',
-    quality: { loss: 'small', divergence: null },
+    quality: { loss: LOSS[quant] ?? 'unknown', divergence: null },
     usable_context_length: model.context_length,
     contexts: [],
     lines: [
@@ -98,7 +122,7 @@ export function fakePlan(model: FakeModel, quant: string, sizeBytes: number, fil
     ],
     choices: [
       { what: { en: `${threads} threads`, zh: `${threads} 个线程` }, why: { en: 'One per physical core.', zh: '每个物理核心一个。' } },
-      { what: { en: '8k context', zh: '8k 上下文' }, why: { en: `Costs 0.2\u00a0GB; the model was trained for ${model.context_length / 1024}k.`, zh: `占用 0.2\u00a0GB；模型的训练上限为 ${model.context_length / 1024}k。` } },
+      { what: { en: `${context} context`, zh: `${context} 上下文` }, why: { en: `Costs ${(kv / GIB).toFixed(1)}\u00a0GB; the model was trained for ${model.context_length / 1024}k.`, zh: `占用 ${(kv / GIB).toFixed(1)}\u00a0GB；模型的训练上限为 ${model.context_length / 1024}k。` } },
     ],
     gpu_bar: gpu ? { capacity_bytes: gpu.vram_total_bytes, others_bytes: gpu.vram_total_bytes - gpu.vram_free_bytes, parts: gpuParts, shortfall_bytes: 0 } : null,
     ram_bar: { capacity_bytes: hardware.ram_total_bytes, others_bytes: others, parts: ramParts.filter((part) => part.bytes > 0), shortfall_bytes: shortfall },
@@ -106,6 +130,6 @@ export function fakePlan(model: FakeModel, quant: string, sizeBytes: number, fil
     speed: { generation_tokens_per_s: rate, generation_low_tokens_per_s: rate * 0.88, generation_high_tokens_per_s: rate * 1.12, generation_full_tokens_per_s: rate * 0.9, prompt_tokens_per_s: rate * 11, prompt_low_tokens_per_s: rate * 7, prompt_high_tokens_per_s: rate * 15 },
     cpu_computes: gpu ? { en: 'The plan is for the graphics card. This version of Tandem computes on the processor, so expect less.', zh: '此方案面向显卡。当前版本的 Tandem 用处理器计算，速度会低一些。' } : null,
     warnings: [],
-    llama_cpp_command: `llama-server -m ${file} -ngl ${gpu ? 99 : 0}${isMoe && gpu ? ` --n-cpu-moe ${model.n_layers - expertLayers}` : ''} -c 8192 -t ${threads} -ub 512`,
+    llama_cpp_command: `llama-server -m ${file} -ngl ${gpu ? 99 : 0}${isMoe && gpu ? ` --n-cpu-moe ${model.n_layers - expertLayers}` : ''} -c ${length} -t ${threads} -ub 512`,
   };
 }

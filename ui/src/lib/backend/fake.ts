@@ -5,7 +5,8 @@
  * replaces by something that returns at once.
  */
 
-import type { AddedPaths, AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, LibraryFolder, LibraryModel, Message, ModelPage, MoveDownloadRequest, Phase, Plan, Predictions, Removal, RemoveRequest, RepoFile, RuntimeState, SendRequest, Settings, UpdatesFound, VerifyProgress, Text, TuneEvent, Tuning } from '../wire';
+import type { AddedPaths, AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, LibraryFolder, LibraryModel, Message, ModelPage, MoveDownloadRequest, Phase, Plan, Predictions, Removal, RemoveRequest, RepoFile, RuntimeState, SendRequest, Settings, UpdatesFound, VerifyProgress, Text, TuneEvent, Tuning, Wishes } from '../wire';
+import { NO_WISHES } from '../wishes';
 import type { Backend, Sink } from './backend';
 import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeFolders, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, type FakeRepo, incomplete, INCOMPLETE_REPO, libraryModel, REASONING, repos, SECOND_ANSWER, fakeTuning, tight, roomy } from './fake-data';
 import { fakePlan } from './fake-plans';
@@ -157,14 +158,17 @@ export class FakeBackend implements Backend {
     };
   }
 
-  async plan_versions(request: { repo: string }): ReturnType<Backend['plan_versions']> {
-    await this.#pause(500);
+  async plan_versions(request: Parameters<Backend['plan_versions']>[0], events: Parameters<Backend['plan_versions']>[1]): ReturnType<Backend['plan_versions']> {
     this.#enter('plan_versions', request);
     const found = this.#repo(request.repo);
     const versions = found.quants.map(([quant, gib]) => {
       const path = fileOf(request.repo, quant, gib).path;
-      return { path, plan: fakePlan(found.facts, quant, gib * GIB, path, this.#hardware), refusal: null };
+      return { path, plan: fakePlan(found.facts, quant, gib * GIB, path, this.#hardware, request.wishes), refusal: null };
     });
+    for (const version of versions) {
+      await this.#pause(70);
+      events(version);
+    }
     const good = versions.map(({ plan }, index) => ({ plan, index })).filter(({ plan }) => plan.verdict !== 'too_large' && plan.verdict !== 'tight');
     const preferred = good.find(({ plan }) => plan.quant === 'Q4_K_M') ?? good.at(-1);
     const quant = preferred?.plan.quant ?? '';
@@ -177,9 +181,9 @@ export class FakeBackend implements Backend {
     };
   }
 
-  async plan_model(request: { model_id: string }): Promise<Plan> {
+  async plan_model(request: { model_id: string; wishes: Wishes }): Promise<Plan> {
     this.#enter('plan_model', request);
-    return this.#planOf(request.model_id);
+    return this.#planOf(request.model_id, request.wishes);
   }
 
   async downloads(): Promise<Download[]> {
@@ -505,11 +509,11 @@ export class FakeBackend implements Backend {
     return chat;
   }
 
-  #planOf(modelId: string): Plan {
+  #planOf(modelId: string, wishes: Wishes = NO_WISHES): Plan {
     const model = this.#library.find(({ id }) => id === modelId);
     if (!model) throw { code: 'model_missing', message: { en: 'The model is not in the library.', zh: '模型库中没有此模型。' }, hint: { en: 'Download it again.', zh: '请重新下载。' } } satisfies Failure;
     const isMoe = /A\d+B/.test(model.name);
-    return fakePlan({ ...model, n_active: isMoe ? model.n_params / 10 : model.n_params, n_layers: 32 }, model.quant, model.size_bytes, model.path.split('/').at(-1)!, this.#hardware);
+    return fakePlan({ ...model, n_active: isMoe ? model.n_params / 10 : model.n_params, n_layers: 32 }, model.quant, model.size_bytes, model.path.split('/').at(-1)!, this.#hardware, wishes);
   }
 
   #setRuntime(state: RuntimeState, phase: Phase): void {

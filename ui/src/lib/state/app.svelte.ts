@@ -54,7 +54,7 @@ export class App {
     this.search = new HubSearch(backend);
     this.modelPage = new ModelPageState(backend);
     this.library = new Library(backend);
-    this.runtime = new Runtime(backend);
+    this.runtime = new Runtime(backend, (modelId) => this.library.wishesOf(modelId));
     this.calibration = new Calibration(backend);
     this.tuning = new TuningState(backend);
     this.chats = new Chats(backend);

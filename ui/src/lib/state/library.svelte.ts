@@ -1,8 +1,11 @@
 /** Models on this machine, and how each would run. */
 
 import { asFailure, type Backend } from '../backend/backend';
-import type { AddedPaths, Failure, LibraryFolder, LibraryModel, ModelVersion, Plan, Program, Removal, UpdatesFound } from '../wire';
-import { NO_WISHES } from '../wishes';
+import type { AddedPaths, Failure, LibraryFolder, LibraryModel, ModelVersion, Plan, Program, Removal, UpdatesFound, Wishes } from '../wire';
+import { NO_WISHES, settled } from '../wishes';
+
+/** Where wishes are kept, by model. */
+const WISHES = 'tandem.wishes';
 
 export class Library {
   /** As the app says; what is about to be removed is hidden already. */
@@ -24,7 +27,13 @@ export class Library {
   isAsking = $state(false);
   /** The form for a file's path is open. */
   isFormOpen = $state(false);
+  /** Model whose plan is open. */
+  openId: string | null = $state(null);
+  #wishes: ReadonlyMap<string, Wishes> = $state.raw(keptWishes());
   #isPlanning = false;
+  readonly #replanSoon = settled(() => {
+    if (this.openId) void this.#replan(this.openId);
+  });
 
   constructor(private readonly backend: Backend) {}
 
@@ -35,6 +44,8 @@ export class Library {
     return this.models.filter((model) => words.every((word) => `${model.name} ${model.quant} ${model.architecture}`.toLowerCase().includes(word)));
   });
   readonly bytes: number = $derived(this.models.reduce((sum, model) => sum + model.size_bytes, 0));
+
+  readonly opened: LibraryModel | null = $derived(this.models.find(({ id }) => id === this.openId) ?? null);
 
   adopt(models: LibraryModel[]): void {
     this.#all = models;
@@ -202,12 +213,36 @@ export class Library {
     return removal;
   }
 
+  wishesOf(id: string): Wishes {
+    return this.#wishes.get(id) ?? NO_WISHES;
+  }
+
+  /** Another wish for the model whose plan is open: it is planned again, a moment later, and so it will be loaded. */
+  wish(wish: Partial<Wishes>): void {
+    if (!this.openId) return;
+    this.#wishes = new Map([...this.#wishes, [this.openId, { ...this.wishesOf(this.openId), ...wish }]]);
+    localStorage.setItem(WISHES, JSON.stringify([...this.#wishes]));
+    this.#replanSoon();
+  }
+
+  /** Opens a model's plan, as things are now. */
+  openPlan(id: string): void {
+    this.openId = id;
+    void this.#replan(id);
+  }
+
+  async #replan(id: string): Promise<void> {
+    const wishes = this.wishesOf(id);
+    const plan = await this.backend.plan_model({ model_id: id, wishes }).catch(() => null);
+    if (wishes === this.wishesOf(id)) this.plans = new Map([...this.plans, [id, plan]]);
+  }
+
   /** Asks for the plans that are missing, one after the other. */
   async plan(): Promise<void> {
     if (this.#isPlanning) return;
     this.#isPlanning = true;
     for (let model = this.#unplanned(); model; model = this.#unplanned()) {
-      const plan = await this.backend.plan_model({ model_id: model.id, wishes: NO_WISHES }).catch(() => null);
+      const plan = await this.backend.plan_model({ model_id: model.id, wishes: this.wishesOf(model.id) }).catch(() => null);
       this.plans = new Map([...this.plans, [model.id, plan]]);
     }
     this.#isPlanning = false;
@@ -215,6 +250,16 @@ export class Library {
 
   #unplanned(): LibraryModel | undefined {
     return this.usable.find(({ id }) => !this.plans.has(id));
+  }
+}
+
+/** What was kept from an earlier start; nothing if it cannot be read. */
+function keptWishes(): ReadonlyMap<string, Wishes> {
+  try {
+    const kept = JSON.parse(localStorage.getItem(WISHES) ?? '[]') as [string, Partial<Wishes>][];
+    return new Map(kept.map(([id, wishes]) => [id, { ...NO_WISHES, ...wishes }]));
+  } catch {
+    return new Map();
   }
 }
 

@@ -1,19 +1,25 @@
 /** One model of the hub: its versions first, and how each would run here as soon as that is known. */
 
 import { asFailure, type Backend } from '../backend/backend';
-import type { Failure, ModelPage, ModelVersion, Plan, PlannedVersion, PlannedVersions } from '../wire';
-import { NO_WISHES } from '../wishes';
+import type { Failure, ModelPage, ModelVersion, Plan, PlannedVersion, PlannedVersions, Wishes } from '../wire';
+import { NO_WISHES, settled } from '../wishes';
 
 export class ModelPageState {
   repo: string | null = $state(null);
   page: ModelPage | null = $state.raw(null);
   planned: PlannedVersions | null = $state.raw(null);
+  /** Plans as they arrive, by path, before all are there. */
+  #arrived: ReadonlyMap<string, PlannedVersion> = $state.raw(new Map());
+  wishes: Wishes = $state.raw(NO_WISHES);
   isPlanning = $state(false);
   failure: Failure | null = $state.raw(null);
   planFailure: Failure | null = $state.raw(null);
   /** Version whose plan is open. */
   openPath: string | null = $state(null);
   #request = 0;
+  readonly #planSoon = settled(() => {
+    if (this.repo && this.page) void this.#plan(this.repo, this.#request);
+  });
 
   constructor(private readonly backend: Backend) {}
 
@@ -33,7 +39,9 @@ export class ModelPageState {
     if (isNew) {
       this.page = null;
       this.planned = null;
+      this.wishes = NO_WISHES;
     }
+    this.#arrived = new Map();
     this.failure = null;
     this.planFailure = null;
     try {
@@ -58,22 +66,33 @@ export class ModelPageState {
   }
 
   plannedOf(version: ModelVersion): PlannedVersion | null {
-    return this.planned?.versions.find(({ path }) => path === firstPath(version)) ?? null;
+    return this.planned?.versions.find(({ path }) => path === firstPath(version)) ?? this.#arrived.get(firstPath(version)) ?? null;
   }
 
   planOf(version: ModelVersion): Plan | null {
     return this.plannedOf(version)?.plan ?? null;
   }
 
+  /** Another wish: all versions are planned again, a moment later. */
+  wish(wish: Partial<Wishes>): void {
+    this.wishes = { ...this.wishes, ...wish };
+    this.#planSoon();
+  }
+
   async #plan(repo: string, request: number): Promise<void> {
+    const wishes = this.wishes;
+    const isCurrent = (): boolean => request === this.#request && wishes === this.wishes;
     this.isPlanning = true;
+    this.planFailure = null;
     try {
-      const planned = await this.backend.plan_versions({ repo, wishes: NO_WISHES });
-      if (request === this.#request) this.planned = planned;
+      const planned = await this.backend.plan_versions({ repo, wishes, machine: null, card_computes: false }, (version) => {
+        if (isCurrent() && !this.planned) this.#arrived = new Map([...this.#arrived, [version.path, version]]);
+      });
+      if (isCurrent()) this.planned = planned;
     } catch (thrown) {
-      if (request === this.#request) this.planFailure = asFailure(thrown);
+      if (isCurrent()) this.planFailure = asFailure(thrown);
     } finally {
-      if (request === this.#request) this.isPlanning = false;
+      if (isCurrent()) this.isPlanning = false;
     }
   }
 }

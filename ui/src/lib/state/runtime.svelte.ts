@@ -1,7 +1,7 @@
 /** What is loaded. Loading is one request whose progress comes in events, and the app tells every change to all windows. */
 
 import { asFailure, type Backend } from '../backend/backend';
-import type { Failure, LibraryModel, LoadEvent, LoadRequest, Plan, RuntimeState, Text } from '../wire';
+import type { Failure, LibraryModel, LoadEvent, LoadRequest, Plan, RuntimeState, Text, Wishes } from '../wire';
 import { NO_WISHES } from '../wishes';
 
 const LAST_MODEL = 'tandem.model';
@@ -14,7 +14,11 @@ export class Runtime {
   #isRead = $state(false);
   #current: { modelId: string; done: Promise<boolean> } | null = null;
 
-  constructor(private readonly backend: Backend) {}
+  constructor(
+    private readonly backend: Backend,
+    /** How a person wants a model loaded. */
+    private readonly wishesOf: (modelId: string) => Wishes = () => NO_WISHES,
+  ) {}
 
   readonly modelId: string | null = $derived(this.state.type === 'empty' ? null : this.state.model_id);
   readonly readyId: string | null = $derived(this.state.type === 'ready' ? this.state.model_id : null);
@@ -44,9 +48,9 @@ export class Runtime {
     return done;
   }
 
-  /** How a model is loaded: with no wishes, so that the plan decides. */
+  /** How a model is loaded: as somebody wished, or as the plan decides. */
   requestFor(modelId: string): LoadRequest {
-    return { model_id: modelId, wishes: NO_WISHES };
+    return { model_id: modelId, wishes: this.wishesOf(modelId) };
   }
 
   /** Loads the model once more, with the plan that fits now. */

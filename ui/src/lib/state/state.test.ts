@@ -93,6 +93,47 @@ describe('a model of the hub', () => {
     expect(app.modelPage.page?.versions.every((version) => app.modelPage.planOf(version))).toBe(true);
   });
 
+  test('plans are there one by one, before the last', async () => {
+    const { app, fake } = await started();
+    const counts: number[] = [];
+    const plan = fake.plan_versions.bind(fake);
+    fake.plan_versions = (request, sink) =>
+      plan(request, (version) => {
+        sink(version);
+        counts.push(app.modelPage.page!.versions.filter((each) => app.modelPage.planOf(each)).length);
+      });
+    await app.modelPage.open('unsloth/Qwen3.6-35B-A3B-GGUF');
+    expect(counts).toEqual([1, 2, 3, 4, 5, 6, 7]);
+  });
+
+  test('of several wishes in a row the last one is planned, once', async () => {
+    vi.useFakeTimers();
+    const { app, fake } = await started();
+    await app.modelPage.open('unsloth/Qwen3.6-35B-A3B-GGUF');
+    for (const context_length of [16_384, 32_768, 4096]) app.modelPage.wish({ context_length });
+    await vi.runAllTimersAsync();
+    vi.useRealTimers();
+    const asked = fake.calls.filter(([command]) => command === 'plan_versions').map(([, request]) => (request as { wishes: { context_length: number | null } }).wishes.context_length);
+    expect(asked).toEqual([null, 4096]);
+    expect(app.modelPage.planOf(app.modelPage.recommended!)?.context_length).toBe(4096);
+  });
+
+  test('a wish for a model of the library is kept, planned, and loaded', async () => {
+    vi.useFakeTimers();
+    const { app, fake } = await started();
+    const id = app.library.usable[0]!.id;
+    app.library.openPlan(id);
+    app.library.wish({ kv_type: 'q8_0' });
+    await vi.runAllTimersAsync();
+    vi.useRealTimers();
+    expect(app.library.plans.get(id)?.kv_type).toBe('q8_0');
+    expect((await started()).app.library.wishesOf(id).kv_type).toBe('q8_0');
+    await app.runtime.load(id);
+    const loaded = fake.calls.find(([command]) => command === 'load_model')![1] as { wishes: { kv_type: string | null } };
+    expect(loaded.wishes.kv_type).toBe('q8_0');
+    localStorage.clear();
+  });
+
   test('failed plans leave the versions', async () => {
     const { app } = await started({ failures: { plan_versions: broken } });
     await app.modelPage.open(SMOL);
