@@ -17,8 +17,8 @@ const MOST: f64 = 3.0;
 /// Shorter answers and prompts measure nothing but chance.
 const MIN_GENERATED_TOKENS: usize = 16;
 const MIN_PROMPT_TOKENS: u32 = 32;
-/// One answer is believed by half as much again as it is doubted.
-const DOUBT: f64 = 0.5;
+/// One answer counts five parts in six, three count fifteen in sixteen.
+const DOUBT: f64 = 0.2;
 
 /// An answer of a loaded model.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn repeated_errors_are_corrected_and_a_single_one_mostly() {
         let slow = outcome("a", 20.0, 10.0);
-        assert!((1.5..1.7).contains(&generation(std::slice::from_ref(&slow), "a")));
+        assert!((1.7..1.85).contains(&generation(std::slice::from_ref(&slow), "a")));
         assert!((1.9..2.0).contains(&generation(&vec![slow; 15], "a")));
     }
 
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn kinds_of_models_teach_each_other_little_and_other_machines_nothing() {
         let mut outcomes = vec![outcome("a", 20.0, 10.0); 15];
-        assert!((1.4..1.7).contains(&generation(&outcomes, "")), "for kinds that never ran");
+        assert!((1.7..1.85).contains(&generation(&outcomes, "")), "for kinds that never ran");
         outcomes.extend(vec![outcome("b", 10.0, 10.0); 15]);
         assert!((1.9..2.0).contains(&generation(&outcomes, "a")));
         assert_eq!(generation(&outcomes, "b"), 1.0);
