@@ -59,7 +59,6 @@ export const en = {
     warnings: 'Worth knowing',
     llamaCpp: 'The same in llama.cpp',
     copyCommand: 'Copy command',
-    gap: ' ',
     context: 'Context',
     quality: 'Quality',
     smaller: 'smaller',

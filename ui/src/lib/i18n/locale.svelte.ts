@@ -23,6 +23,11 @@ export class Locale {
     else localStorage.setItem('tandem.language', language);
   }
 
+  /** What stands between two sentences. */
+  get gap(): string {
+    return this.tongue === 'zh' ? '' : ' ';
+  }
+
   /** The reader's half of a sentence that came in both languages. */
   readonly text = (text: Text): string => text[this.tongue] || text.en;
 

@@ -61,7 +61,6 @@ export const zh: Dictionary = {
     warnings: '请留意',
     llamaCpp: '对应的 llama.cpp 命令',
     copyCommand: '复制命令',
-    gap: '',
     context: '上下文',
     quality: '质量',
     smaller: '更小',
