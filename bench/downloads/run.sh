@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 mib=${1:-1024} rounds=${2:-7}
 work=$(mktemp -d "${WORK:-/dev/shm}/tandem-bench.XXXXXX")
-for program in aria2c curl sha256sum; do command -v "$program" >/dev/null || { echo "$program is not installed" >&2; exit 2; }; done
+for program in aria2c curl openssl sha256sum; do command -v "$program" >/dev/null || { echo "$program is not installed" >&2; exit 2; }; done
 
 # Built as a release is, but for link-time optimisation.
 target=${CARGO_TARGET_DIR:-target}
@@ -24,8 +24,8 @@ CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 download=$target/release/tandem-test-download
 
 mkdir "$work/repo"
-openssl enc -aes-128-ctr -nosalt -K 00112233445566778899aabbccddeeff -iv 0 </dev/zero 2>/dev/null |
-  head -c "$((mib * 1024 * 1024))" >"$work/repo/m-Q8_0.gguf"
+head -c "$((mib * 1024 * 1024))" /dev/zero |
+  openssl enc -aes-128-ctr -nosalt -K 00112233445566778899aabbccddeeff -iv 00000000000000000000000000000000 >"$work/repo/m-Q8_0.gguf"
 "$target/release/tandem-test-hub" --no-demo --in-memory --repo "a/b=$work/repo" >"$work/url" &
 hub=$!
 trap 'kill $hub 2>/dev/null; rm -rf "$work"' EXIT
