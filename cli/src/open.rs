@@ -12,6 +12,7 @@ use tandem_core::log::{self, LogGuard};
 use tandem_core::paths::Paths;
 use tandem_core::plan;
 use tandem_core::store::Store;
+use tandem_core::token::GivenToken;
 use tandem_core::wire::{Aim, ErrorCode, Failure, Hardware, LibraryModel, Plan, Text, Wishes};
 use tandem_engine::gguf::ModelFacts;
 use tandem_engine::model::LoadOptions;
@@ -58,7 +59,8 @@ pub(crate) fn app(args: &Args) -> anyhow::Result<Opened> {
     let options = AppOptions {
         paths: args.data_dir.as_deref().map(Paths::under),
         forced_hub_url: args.hub_url.clone(),
-        hub_token: std::env::var("HF_TOKEN").ok().filter(|token| !token.is_empty()),
+        hub_url: std::env::var("HF_ENDPOINT").ok().filter(|url| !url.is_empty()),
+        given_token: GivenToken::find(|name| std::env::var_os(name), std::env::home_dir().as_deref()),
         nvml_path: args.nvml.clone(),
         environment: Environment::of_process(),
         ..AppOptions::default()

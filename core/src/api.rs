@@ -2,21 +2,23 @@
 //! blocks runs on blocking threads.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use tandem_engine::Flow;
 
 use crate::app::{App, AppSink};
 use crate::chat::ChatSink;
-use crate::error::cancelled;
-use crate::hub;
+use crate::error::{Explain, cancelled};
+use crate::hub::{self, Hub, foreign_model};
 use crate::plan::{self, Candidate, Engine, Pick};
 use crate::wire::{
     AddedPaths, Aim, AppInfo, Chat, ChatSummary, Download, DownloadRequest, DownloadState, ErrorCode, Failure,
-    Hardware, Integrity, LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, ModelVersion,
-    MoveDownloadRequest, Plan, PlanVersionsRequest, PlannedVersion, PlannedVersions, Predictions, Presence, Removal,
-    RemoveRequest, RenameRequest, SearchPage, SearchRequest, SendRequest, Settings, Text, TuneEvent, Tuning,
-    UpdatesFound, VerifyProgress,
+    Hardware, HubModel, HubSource, Integrity, LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest,
+    ModelPage, ModelVersion, MoveDownloadRequest, Plan, PlanVersionsRequest, PlannedVersion, PlannedVersions,
+    Predictions, Presence, Removal, RemoveRequest, RenameRequest, RepoFile, SearchPage, SearchRequest, SendRequest,
+    Settings, SourceProbe, Text, TokenRequest, TokenState, TuneEvent, Tuning, UpdatesFound, VerifyProgress,
 };
 
 /// All commands by name, in the order of this file.
@@ -27,7 +29,14 @@ pub static COMMANDS: &[&str] = &[
     "predictions",
     "start_calibration",
     "skip_calibration",
+    "probe_sources",
+    "confirm_hashes",
+    "token",
+    "check_token",
+    "set_token",
+    "remove_token",
     "search_models",
+    "gguf_versions",
     "model_page",
     "plan_versions",
     "plan_model",
@@ -127,9 +136,63 @@ pub async fn skip_calibration(app: &App) -> Result<(), Failure> {
     .await
 }
 
+/// Tries all sources at once, for a few seconds.
+pub async fn probe_sources(app: &App) -> Result<Vec<SourceProbe>, Failure> {
+    let probe = |(source, hub): (HubSource, Arc<Hub>)| async move { SourceProbe { source, reach: hub.probe().await } };
+    Ok(join_all(app.hubs()?.into_iter().map(probe)).await)
+}
+
+/// Asks other sources for their word on the hashes of files of one repo; the same files with what is known then.
+pub async fn confirm_hashes(app: &App, request: Vec<RepoFile>) -> Result<Vec<RepoFile>, Failure> {
+    Ok(hub::confirm(request, &app.other_hubs()?).await)
+}
+
+/// What is known of the access token.
+pub async fn token(app: &App) -> Result<TokenState, Failure> {
+    Ok(app.tokens.state())
+}
+
+/// The same after the hub was asked whose token it is.
+pub async fn check_token(app: &App) -> Result<TokenState, Failure> {
+    let state = app.tokens.state();
+    let hub = app.hubs()?.into_iter().find(|(source, _)| source.is_origin);
+    let (Some(_), Some((_, hub))) = (&state.place, hub) else { return Ok(state) };
+    Ok(match hub.account().await {
+        Ok(account) => TokenState { account: Some(account), ..state },
+        Err(error) => TokenState { failure: Some(error.explain()), ..state },
+    })
+}
+
+/// Keeps an access token and uses it from now on.
+pub async fn set_token(app: &App, request: TokenRequest) -> Result<TokenState, Failure> {
+    let app = app.handle();
+    blocking(move || {
+        app.set_token(&request)?;
+        Ok(app.tokens.state())
+    })
+    .await
+}
+
+/// Forgets the access token that was entered; one from the environment stays.
+pub async fn remove_token(app: &App) -> Result<TokenState, Failure> {
+    let app = app.handle();
+    blocking(move || {
+        app.remove_token()?;
+        Ok(app.tokens.state())
+    })
+    .await
+}
+
 /// Searches the hub for models.
 pub async fn search_models(app: &App, request: SearchRequest) -> Result<SearchPage, Failure> {
     Ok(app.remote().hub.search(&request).await?)
+}
+
+/// GGUF versions of a model whose own repo holds none.
+pub async fn gguf_versions(app: &App, repo: String) -> Result<Vec<HubModel>, Failure> {
+    let hub = app.remote().hub;
+    let listing = hub.model(&repo).await?;
+    Ok(hub.gguf_versions(&listing.model).await?)
 }
 
 /// A repo's versions, and where each stands on this machine.
@@ -154,7 +217,9 @@ pub async fn model_page(app: &App, repo: String) -> Result<ModelPage, Failure> {
         Some(architecture) => architecture_refusal(architecture),
         None => None,
     };
-    Ok(ModelPage { model: listing.model, commit: listing.commit, versions, refusal })
+    let paths: Vec<&str> = listing.files.iter().map(|file| file.path.as_str()).collect();
+    let foreign = if versions.is_empty() { foreign_model(&repo, &listing.model.tags, &paths) } else { None };
+    Ok(ModelPage { model: listing.model, commit: listing.commit, versions, refusal, foreign })
 }
 
 /// How each version of a repo would run here, from its header alone.
@@ -212,7 +277,9 @@ pub async fn downloads(app: &App) -> Result<Vec<Download>, Failure> {
 
 /// Starts the download of a version.
 pub async fn start_download(app: &App, request: DownloadRequest) -> Result<Download, Failure> {
-    Ok(app.remote().downloads.start(request.files).await?)
+    // The page may not have waited for a second word.
+    let files = hub::confirm(request.files, &app.other_hubs()?).await;
+    Ok(app.remote().downloads.start(files).await?)
 }
 
 /// Stops a download; what has arrived is kept.
@@ -527,6 +594,17 @@ fn no_gguf(repo: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The window runs them on threads of its own.
+    #[test]
+    fn what_asks_several_hubs_can_be_sent() {
+        fn is_sent<F: Future + Send>(_: impl FnOnce(&'static App) -> F) {}
+        is_sent(|app| probe_sources(app));
+        is_sent(|app| confirm_hashes(app, Vec::new()));
+        is_sent(|app| start_download(app, DownloadRequest { files: Vec::new() }));
+        is_sent(|app| check_token(app));
+        is_sent(|app| gguf_versions(app, String::new()));
+    }
 
     #[test]
     fn the_list_names_every_command_in_order() {

@@ -8,6 +8,7 @@ pub mod paths;
 pub mod hardware;
 pub mod hub;
 pub mod store;
+pub mod token;
 
 pub mod download;
 pub mod prompt;

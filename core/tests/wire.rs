@@ -36,7 +36,7 @@ fn declarations() -> Vec<(&'static str, String)> {
         Settings Language Theme Sampling
         HubKind HubSource SourceProbe Reach HashWord ProxySettings ProxyKind
         TokenState TokenPlace TokenRequest TokenKeep
-        SearchRequest SearchPage HubModel RepoFile ModelPage ModelVersion Companion Presence
+        SearchRequest SearchPage HubModel RepoFile ModelPage ForeignModel ModelFormat ExternalEngine ModelVersion Companion Presence
         PlanVersionsRequest PlannedVersions PlannedVersion
         DownloadRequest MoveDownloadRequest Move Download DownloadState
         LibraryModel LibraryFile LibraryPlace Program LibraryFolder AddedPaths RemoveRequest Removal VerifyProgress UpdatesFound

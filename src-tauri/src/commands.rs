@@ -7,9 +7,10 @@ use tandem_core::api;
 use tandem_core::app::App;
 use tandem_core::wire::{
     AddedPaths, AppEvent, AppInfo, Chat, ChatEvent, ChatSummary, Download, DownloadRequest, Failure, Hardware,
-    LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, MoveDownloadRequest, Plan,
-    PlanVersionsRequest, PlannedVersion, PlannedVersions, Predictions, Removal, RemoveRequest, RenameRequest,
-    SearchPage, SearchRequest, SendRequest, Settings, TuneEvent, Tuning, UpdatesFound, VerifyProgress,
+    HubModel, LeafRequest, LibraryFolder, LibraryModel, LoadEvent, LoadRequest, ModelPage, MoveDownloadRequest, Plan,
+    PlanVersionsRequest, PlannedVersion, PlannedVersions, Predictions, Removal, RemoveRequest, RenameRequest, RepoFile,
+    SearchPage, SearchRequest, SendRequest, Settings, SourceProbe, TokenRequest, TokenState, TuneEvent, Tuning,
+    UpdatesFound, VerifyProgress,
 };
 use tandem_engine::Flow;
 use tauri::ipc::{Channel, Invoke};
@@ -27,7 +28,14 @@ pub(crate) fn handler<R: Runtime>() -> impl Fn(Invoke<R>) -> bool + Send + Sync 
         predictions,
         start_calibration,
         skip_calibration,
+        probe_sources,
+        confirm_hashes,
+        token,
+        check_token,
+        set_token,
+        remove_token,
         search_models,
+        gguf_versions,
         model_page,
         plan_versions,
         plan_model,
@@ -98,8 +106,43 @@ async fn skip_calibration(app: Tandem<'_>) -> Answer<()> {
 }
 
 #[command]
+async fn probe_sources(app: Tandem<'_>) -> Answer<Vec<SourceProbe>> {
+    api::probe_sources(&app).await
+}
+
+#[command]
+async fn confirm_hashes(app: Tandem<'_>, request: Vec<RepoFile>) -> Answer<Vec<RepoFile>> {
+    api::confirm_hashes(&app, request).await
+}
+
+#[command]
+async fn token(app: Tandem<'_>) -> Answer<TokenState> {
+    api::token(&app).await
+}
+
+#[command]
+async fn check_token(app: Tandem<'_>) -> Answer<TokenState> {
+    api::check_token(&app).await
+}
+
+#[command]
+async fn set_token(app: Tandem<'_>, request: TokenRequest) -> Answer<TokenState> {
+    api::set_token(&app, request).await
+}
+
+#[command]
+async fn remove_token(app: Tandem<'_>) -> Answer<TokenState> {
+    api::remove_token(&app).await
+}
+
+#[command]
 async fn search_models(app: Tandem<'_>, request: SearchRequest) -> Answer<SearchPage> {
     api::search_models(&app, request).await
+}
+
+#[command]
+async fn gguf_versions(app: Tandem<'_>, request: String) -> Answer<Vec<HubModel>> {
+    api::gguf_versions(&app, request).await
 }
 
 #[command]

@@ -6,6 +6,7 @@ use clap::Parser;
 use tandem_core::app::{AppOptions, Calibration};
 use tandem_core::library::Environment;
 use tandem_core::paths::Paths;
+use tandem_core::token::GivenToken;
 
 /// Run large language models on this computer, in a window.
 #[derive(Debug, Parser)]
@@ -28,7 +29,8 @@ impl Options {
         AppOptions {
             calibration: Calibration::AtFirstStart,
             paths: self.data_dir.as_deref().map_or_else(Paths::standard, |dir| Some(Paths::under(dir))),
-            hub_url: self.hub_url,
+            hub_url: self.hub_url.or_else(|| std::env::var("HF_ENDPOINT").ok().filter(|url| !url.is_empty())),
+            given_token: GivenToken::find(|name| std::env::var_os(name), std::env::home_dir().as_deref()),
             nvml_path: self.nvml,
             environment: Environment::of_process(),
             ..AppOptions::default()

@@ -3,6 +3,7 @@ pub mod downloads;
 pub mod hub;
 pub mod models;
 pub mod nvml;
+pub mod proxy;
 pub mod teacher;
 #[cfg(target_os = "linux")]
 pub mod window;

@@ -153,6 +153,37 @@ const scenes = [
   }],
   ['machine-no-gpu', 'gpu=0', async (page) => page.click(id('nav-machine'))],
   ['settings', '', async (page) => page.click(id('nav-settings'))],
+  ['network', 'hub=down', async (page) => {
+    await page.click(id('nav-settings'));
+    await page.click('.sn button:nth-of-type(4)');
+    await page.waitForSelector('.src .badge.ok');
+  }],
+  ['network-token', 'keystore=0', async (page) => {
+    await page.click(id('nav-settings'));
+    await page.click('.sn button:nth-of-type(4)');
+    await page.click(`${id('settings-proxy')} [data-value=socks5]`);
+    await page.fill(id('settings-token'), 'hf_abcdefghijklmnop');
+    await page.click(id('save-token'));
+    await page.waitForSelector(id('keep-session'));
+  }],
+  ['welcome-mirror', 'library=empty&hub=down', async (page) => page.waitForSelector(id('source-offer'))],
+  ['discover-mirror', 'hub=down', async (page) => {
+    await page.click(id('nav-discover'));
+    await page.waitForSelector(id('source-offer'));
+  }],
+  ['discover-word', 'hub=down', async (page) => {
+    await page.click(id('nav-discover'));
+    await page.click(id('use-source'));
+    await page.click(`${id('search-result')}[data-repo="HuggingFaceTB/SmolLM2-135M-Instruct-GGUF"]`);
+    await page.waitForSelector(`${id('hash-word')} >> text=modelscope.cn`);
+    await page.locator(id('hash-word')).scrollIntoViewIfNeeded();
+  }],
+  ['discover-foreign', '', async (page) => {
+    await page.click(id('nav-discover'));
+    await page.fill(id('search-input'), 'gptq');
+    await page.click(`${id('search-result')}[data-repo="Qwen/Qwen3.6-35B-GPTQ-Int4"]`);
+    await page.waitForSelector(id('gguf-version'));
+  }],
   ['start-failed', 'fail=app_info', async (page) => page.waitForSelector(id('error-note'))],
 ];
 

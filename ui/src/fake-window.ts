@@ -2,7 +2,7 @@
 
 import type { Backend } from './lib/backend/backend';
 import { FakeBackend, type FakeOptions } from './lib/backend/fake';
-import { ANSWER, gated, noGguf, offline, SECOND_ANSWER } from './lib/backend/fake-data';
+import { ANSWER, gated, noGguf, noKeyStore, offline, SECOND_ANSWER } from './lib/backend/fake-data';
 import type { Language, Theme } from './lib/wire';
 
 const GAUGE_MS = 1000;
@@ -18,6 +18,8 @@ export function open(): Backend {
     withDownloads: wanted.get('downloads') === '1',
     settings: { language: (wanted.get('lang') ?? 'system') as Language, theme: (wanted.get('theme') ?? 'system') as Theme },
     ...(repeats > 0 ? { answer: Array.from({ length: repeats }, () => `${ANSWER}\n\n${SECOND_ANSWER}`).join('\n\n') } : {}),
+    isHubDown: wanted.get('hub') === 'down',
+    hasKeyStore: wanted.get('keystore') !== '0',
     failures: failures(wanted.getAll('fail')),
     pause: (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds * pace)),
   });
@@ -27,6 +29,6 @@ export function open(): Backend {
 }
 
 function failures(pairs: string[]): FakeOptions['failures'] {
-  const kinds = Object.fromEntries([gated, noGguf, offline].map((failure) => [failure.code, failure]));
+  const kinds = Object.fromEntries([gated, noGguf, noKeyStore, offline].map((failure) => [failure.code, failure]));
   return Object.fromEntries(pairs.map((pair) => pair.split(':')).map(([command, code]) => [command, kinds[code ?? ''] ?? { code: 'engine_failed', message: { en: 'The engine stopped in the middle of a step.', zh: '引擎在中途停止。' }, hint: { en: 'What was written is kept; ask again.', zh: '已写的内容保留，请重新提问。' } }]));
 }

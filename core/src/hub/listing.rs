@@ -56,6 +56,16 @@ impl Hub {
         Ok(RepoListing { model, commit, files })
     }
 
+    /// Name of the account that the token belongs to.
+    pub async fn account(&self) -> Result<String, HubError> {
+        let url = self.url(&["api", "whoami-v2"]);
+        match self.get_json::<AccountJson>(url, About { repo: "", path: None }).await {
+            Ok((account, _)) => Ok(account.name),
+            Err(HubError::NotFound { what: Missing::Repo, .. }) => Err(HubError::WrongToken),
+            Err(error) => Err(error),
+        }
+    }
+
     /// All files of a commit by the tree, for hubs whose page tells no sizes.
     async fn tree(&self, repo: &str, commit: &str) -> Result<Vec<RepoFile>, HubError> {
         let (publisher, name) = split_name(repo)?;
@@ -89,6 +99,11 @@ impl Hub {
         let hash_word = if sha256.is_some() { self.word() } else { HashWord::Unknown };
         RepoFile { repo: repo.to_owned(), commit: commit.to_owned(), path, size_bytes, sha256, hash_word }
     }
+}
+
+#[derive(Debug, Deserialize)]
+struct AccountJson {
+    name: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -5,16 +5,19 @@
 //! nowhere else: redirects are followed by hand. Storing files is not done here but in `download`.
 
 mod error;
+mod formats;
 mod grouping;
 mod header;
 mod http;
 mod listing;
 mod modelscope;
+mod probe;
 mod proxy;
 mod resolve;
 mod search;
 mod sources;
 mod versions;
+mod word;
 
 use std::path::PathBuf;
 
@@ -24,17 +27,19 @@ use crate::wire::{HashWord, HubKind, HubModel, ProxySettings, RepoFile};
 use header::HeaderCache;
 
 pub use error::{HubError, Missing, NetworkFault, Oddity, TokenUse};
+pub use formats::foreign_model;
 pub use grouping::{Group, group, role_of};
 pub(crate) use http::is_html;
 pub use resolve::Resolved;
 pub use sources::{is_this_machine, known_sources};
 pub use versions::{Version, versions};
+pub use word::confirm;
 
 /// The hub that is used where no other is chosen.
 pub const DEFAULT_HUB_URL: &str = "https://huggingface.co";
 
 /// Which hub to talk to, and as whom.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HubOptions {
     /// Scheme, host and port, possibly a path; `DEFAULT_HUB_URL` if empty.
     pub base_url: String,
@@ -70,7 +75,6 @@ impl Default for HubOptions {
 }
 
 /// A client of one hub.
-#[derive(Debug)]
 pub struct Hub {
     client: Client,
     base: Url,

@@ -20,9 +20,43 @@ impl Hub {
             return self.modelscope_search(url, &request.query).await;
         }
         let about = About { repo: &request.query, path: None };
-        let (models, next): (Vec<ModelJson>, _) = self.get_json(url, about).await?;
-        let models = models.into_iter().filter_map(ModelJson::into_model).collect();
+        let named = async {
+            let is_new = request.cursor.is_none();
+            if is_new { self.named(search_words(&request.query)).await } else { None }
+        };
+        let (found, named) = tokio::join!(self.get_json(url, about), named);
+        let (models, next): (Vec<ModelJson>, _) = found?;
+        let mut models: Vec<HubModel> = models.into_iter().filter_map(ModelJson::into_model).collect();
+        if let Some(named) = named.filter(|named| models.iter().all(|model| model.id != named.id)) {
+            models.insert(0, named);
+        }
         Ok(SearchPage { models, next: next.map(String::from) })
+    }
+
+    /// The repo that a query names outright: it is found even where it holds no GGUF file, so that its page can say so.
+    async fn named(&self, words: &str) -> Option<HubModel> {
+        let (publisher, name) = words.split_once('/').filter(|_| is_repo_name(words))?;
+        let mut url = self.url(&["api", "models", publisher, name]);
+        expand(&mut url);
+        let found: Result<(ModelJson, _), HubError> = self.get_json(url, About { repo: words, path: None }).await;
+        found.ok().and_then(|(model, _)| model.into_model())
+    }
+
+    /// GGUF versions that others have made of a model, the most downloaded first: by what they say they were made from, else
+    /// by name.
+    pub async fn gguf_versions(&self, model: &HubModel) -> Result<Vec<HubModel>, HubError> {
+        let about = About { repo: &model.id, path: None };
+        if self.kind == HubKind::HuggingFace {
+            let mut url = self.search_url("");
+            url.query_pairs_mut().append_pair("filter", &format!("base_model:quantized:{}", base_of(model)));
+            let (found, _): (Vec<ModelJson>, _) = self.get_json(url, about).await?;
+            let found: Vec<HubModel> = found.into_iter().filter_map(ModelJson::into_model).collect();
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        let request = SearchRequest { query: plain_name(base_of(model)), cursor: None };
+        Ok(self.search(&request).await?.models.into_iter().filter(|found| found.id != model.id).collect())
     }
 
     fn search_url(&self, query: &str) -> Url {
@@ -34,10 +68,8 @@ impl Hub {
             pairs.append_pair("search", words);
         }
         pairs.append_pair("sort", "downloads").append_pair("limit", PAGE_SIZE);
-        for field in EXPANDED {
-            pairs.append_pair("expand", field);
-        }
         drop(pairs);
+        expand(&mut url);
         url
     }
 
@@ -52,6 +84,26 @@ impl Hub {
         if is_ours { Ok(url) } else { Err(HubError::BadCursor) }
     }
 }
+
+fn expand(url: &mut Url) {
+    url.query_pairs_mut().extend_pairs(EXPANDED.iter().map(|field| ("expand", field)));
+}
+
+/// The model that a repo was quantised from, by its tags; else itself.
+fn base_of(model: &HubModel) -> &str {
+    let base = model.tags.iter().find_map(|tag| tag.strip_prefix("base_model:quantized:"));
+    base.filter(|base| is_repo_name(base)).unwrap_or(&model.id)
+}
+
+/// A repo's name without publisher and without words for formats.
+fn plain_name(repo: &str) -> String {
+    let name = repo.rsplit('/').next().unwrap_or(repo);
+    let is_format = |word: &&str| FORMAT_WORDS.iter().any(|format| word.eq_ignore_ascii_case(format));
+    name.split('-').filter(|word| !is_format(word)).collect::<Vec<_>>().join("-")
+}
+
+const FORMAT_WORDS: &[&str] =
+    &["gptq", "awq", "exl2", "exl3", "mlx", "onnx", "int4", "int8", "fp8", "4bit", "8bit", "hf", "bnb"];
 
 /// What a person means who pastes a repo's address.
 pub(super) fn search_words(query: &str) -> &str {
@@ -172,6 +224,19 @@ mod tests {
         for (typed, words) in cases {
             assert_eq!(search_words(typed), words);
         }
+    }
+
+    #[test]
+    fn a_packed_model_leads_to_the_one_it_was_made_from() {
+        let model = |id: &str, tags: &[&str]| {
+            let json = serde_json::json!({ "id": id, "tags": tags });
+            serde_json::from_value::<ModelJson>(json).unwrap().into_model().unwrap()
+        };
+        let packed = model("x/M-AWQ", &["base_model:a/M", "base_model:quantized:a/M", "awq"]);
+        assert_eq!(base_of(&packed), "a/M");
+        assert_eq!(base_of(&model("a/M", &["base_model:finetune:a/Base"])), "a/M");
+        assert_eq!(base_of(&model("a/M", &["base_model:quantized:../etc"])), "a/M");
+        assert_eq!(plain_name("Qwen/Qwen3-8B-GPTQ-Int4"), "Qwen3-8B");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::{CalibrationState, Download, Failure, Gauges, Hardware, LibraryModel, RuntimeState, Settings};
+use super::{CalibrationState, Download, Failure, Gauges, Hardware, HubSource, LibraryModel, RuntimeState, Settings};
 
 /// What the window needs at start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
@@ -14,6 +14,10 @@ pub struct AppInfo {
     pub settings: Settings,
     /// Hub in use.
     pub hub_url: String,
+    /// The same, and how it answers.
+    pub source: HubSource,
+    /// All sources known by name.
+    pub sources: Vec<HubSource>,
     /// Where data lies.
     pub data_dir: String,
     /// Where models lie.

@@ -82,6 +82,50 @@ pub struct ModelPage {
     pub versions: Vec<ModelVersion>,
     /// Why there are none, or why none can be used.
     pub refusal: Option<Failure>,
+    /// What the repo holds instead of GGUF files.
+    pub foreign: Option<ForeignModel>,
+}
+
+/// A model in formats that do not run here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct ForeignModel {
+    /// Formats, the one that says most first.
+    pub formats: Vec<ModelFormat>,
+    /// Why the first does not run here.
+    pub why: Text,
+    /// Engines that run it.
+    pub engines: Vec<ExternalEngine>,
+}
+
+/// A format of model files that this engine does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelFormat {
+    /// GPTQ.
+    Gptq,
+    /// AWQ.
+    Awq,
+    /// EXL2 and EXL3.
+    Exl,
+    /// Apple's MLX.
+    Mlx,
+    /// ONNX.
+    Onnx,
+    /// Unpacked safetensors.
+    Safetensors,
+    /// PyTorch's pickle files.
+    Pickle,
+}
+
+/// Another program that runs models.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct ExternalEngine {
+    /// Its name.
+    pub name: String,
+    /// Its page.
+    pub url: String,
+    /// What it needs.
+    pub needs: Text,
 }
 
 /// One quantised version of a model: one file, or all shards of one.

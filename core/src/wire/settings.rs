@@ -19,8 +19,8 @@ pub struct Settings {
     pub hub_kind: HubKind,
     /// How to reach the network.
     pub proxy: ProxySettings,
-    /// Hosts of mirrors that may have the access token.
-    pub token_hosts: Vec<String>,
+    /// Base URLs of mirrors that may have the access token.
+    pub token_mirrors: Vec<String>,
     /// Folder for downloaded models; empty: the default folder.
     pub models_dir: String,
     /// Rate that all downloads together keep to; 0: as fast as it goes.
@@ -44,7 +44,7 @@ impl Default for Settings {
             hub_url: String::new(),
             hub_kind: HubKind::default(),
             proxy: ProxySettings::default(),
-            token_hosts: Vec::new(),
+            token_mirrors: Vec::new(),
             models_dir: String::new(),
             max_download_bytes_per_s: 0,
             connections_per_file: 8,

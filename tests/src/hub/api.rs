@@ -21,6 +21,7 @@ const TREE_PAGE: usize = 1000;
 
 pub(super) fn router() -> Router<Arc<State>> {
     Router::new()
+        .route("/api/whoami-v2", get(whoami))
         .route("/api/models", get(search))
         .route("/api/models/{org}/{name}", get(model))
         .route("/api/models/{org}/{name}/revision/{rev}", get(model_at))
@@ -31,13 +32,13 @@ pub(super) fn router() -> Router<Arc<State>> {
 }
 
 /// A request after it was recorded, with what may befall it.
-struct Asked {
+pub(super) struct Asked {
     parts: Parts,
     faults: Vec<Fault>,
 }
 
 impl Asked {
-    fn new(state: &State, parts: Parts) -> Result<Self, Refused> {
+    pub(super) fn new(state: &State, parts: Parts) -> Result<Self, Refused> {
         let (_, faults) = state.admit(Side::Hub, parts.method.as_str(), &parts.uri, &parts.headers);
         match faulty_answer(&faults, &parts.uri) {
             Some(answer) => Err(Refused(Box::new(answer))),
@@ -46,7 +47,7 @@ impl Asked {
     }
 
     /// All values of a query parameter; `name[]` is the same as `name`.
-    fn query(&self, name: &str) -> Vec<String> {
+    pub(super) fn query(&self, name: &str) -> Vec<String> {
         let query = self.parts.uri.query().unwrap_or_default();
         form(query.as_bytes())
             .into_iter()
@@ -59,7 +60,7 @@ impl Asked {
         self.query(name).iter().any(|value| value.eq_ignore_ascii_case("true") || value == "1")
     }
 
-    fn answer(&self, value: &Value, next: Option<String>) -> Response<Body> {
+    pub(super) fn answer(&self, value: &Value, next: Option<String>) -> Response<Body> {
         let mut answer = Response::builder().header(header::CONTENT_TYPE, "application/json; charset=utf-8");
         if let Some(next) = next {
             answer = answer.header(header::LINK, format!("<{next}>; rel=\"next\""));
@@ -73,15 +74,27 @@ impl Asked {
     }
 }
 
-type Answer = Result<Response<Body>, Refused>;
+pub(super) type Answer = Result<Response<Body>, Refused>;
 
 /// An answer that says no.
-struct Refused(Box<Response<Body>>);
+pub(super) struct Refused(Box<Response<Body>>);
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response<Body> {
         *self.0
     }
+}
+
+async fn whoami(Shared(state): Shared<Arc<State>>, request: Request) -> Answer {
+    let asked = Asked::new(&state, request.into_parts().0)?;
+    let token = super::resolve::token_of(&state, &asked.parts.headers).ok().flatten();
+    Ok(match token {
+        Some(token) => asked.answer(&json!({ "type": "user", "name": format!("owner-of-{token}") }), None),
+        None => {
+            let body = json!({ "error": "Invalid username or password." }).to_string();
+            Response::builder().status(401).body(Body::from(body)).expect("plain headers")
+        }
+    })
 }
 
 async fn search(Shared(state): Shared<Arc<State>>, request: Request) -> Answer {

@@ -8,6 +8,7 @@ mod api;
 mod body;
 mod demo;
 mod fault;
+mod modelscope;
 mod repo;
 mod resolve;
 
@@ -42,6 +43,8 @@ pub struct TestHubOptions {
     pub tokens: Vec<String>,
     /// Rate of every file's body; `None`: as fast as it goes.
     pub bytes_per_s: Option<u64>,
+    /// Host names of the hub and of the other host, which only a proxy can find; `None`: as on loopback.
+    pub names: Option<(String, String)>,
 }
 
 /// A running hub; dropping it closes every connection.
@@ -61,9 +64,13 @@ impl TestHub {
     pub fn with(options: TestHubOptions) -> std::io::Result<Self> {
         let hub = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, options.port)))?;
         let cdn = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let named = |pick: fn(&(String, String)) -> String, host: String| {
+            format!("http://{}", options.names.as_ref().map_or(host, pick))
+        };
         let state = Arc::new(State {
-            hub_url: format!("http://localhost:{}", hub.local_addr()?.port()),
-            cdn_url: format!("http://{}", cdn.local_addr()?),
+            addresses: [hub.local_addr()?, cdn.local_addr()?],
+            hub_url: named(|names| names.0.clone(), format!("localhost:{}", hub.local_addr()?.port())),
+            cdn_url: named(|names| names.1.clone(), cdn.local_addr()?.to_string()),
             repos: Mutex::new(options.repos.into_iter().map(|repo| (repo.id.clone(), repo)).collect()),
             renamed: options.renamed.into_iter().collect(),
             tokens: options.tokens,
@@ -83,6 +90,11 @@ impl TestHub {
     /// Base URL to give to a client.
     pub fn url(&self) -> &str {
         &self.state.hub_url
+    }
+
+    /// Where the hub and the other host really are.
+    pub fn addresses(&self) -> [SocketAddr; 2] {
+        self.state.addresses
     }
 
     /// Base URL of the host that large files come from.
@@ -158,6 +170,7 @@ impl Drop for TestHub {
 
 /// What both servers share.
 struct State {
+    addresses: [SocketAddr; 2],
     hub_url: String,
     cdn_url: String,
     repos: Mutex<BTreeMap<String, Repo>>,
@@ -207,7 +220,7 @@ impl State {
 
 fn serve(state: &Arc<State>, listeners: [TcpListener; 2], stopped: oneshot::Receiver<()>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let routers = [api::router().merge(resolve::hub_router()), resolve::cdn_router()];
+    let routers = [api::router().merge(modelscope::router()).merge(resolve::hub_router()), resolve::cdn_router()];
     runtime.block_on(async {
         for (listener, router) in listeners.into_iter().zip(routers) {
             listener.set_nonblocking(true)?;

@@ -131,7 +131,7 @@ async fn large_file(
     finish(file_answer(blob, request.headers(), is_head, &faults, state.bytes_per_s, seen), &faults)
 }
 
-fn signed_link(state: &State, id: &str, path: &str, sha256: &str) -> String {
+pub(super) fn signed_link(state: &State, id: &str, path: &str, sha256: &str) -> String {
     let signature = signature(id, path, state.link_era.load(Ordering::Acquire));
     let (id, path) = (utf8_percent_encode(id, IN_PATH), utf8_percent_encode(path, IN_PATH));
     format!("{}/{id}/{path}?X-Amz-Expires=3600&etag={sha256}&X-Amz-Signature={signature}", state.cdn_url)
@@ -186,7 +186,7 @@ fn json_body(answer: Builder, body: String) -> Response<Body> {
 }
 
 /// The token, if the hub knows it.
-fn token_of(state: &State, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+pub(super) fn token_of(state: &State, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
     let token = value.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));
     let known = token.filter(|&token| state.tokens.iter().any(|known| known == token));

@@ -33,8 +33,8 @@ export type Settings = {
   hub_kind: HubKind,
   /** How to reach the network. */
   proxy: ProxySettings,
-  /** Hosts of mirrors that may have the access token. */
-  token_hosts: Array<string>,
+  /** Base URLs of mirrors that may have the access token. */
+  token_mirrors: Array<string>,
   /** Folder for downloaded models; empty: the default folder. */
   models_dir: string,
   /** Rate that all downloads together keep to; 0: as fast as it goes. */
@@ -228,6 +228,31 @@ export type ModelPage = {
   versions: Array<ModelVersion>,
   /** Why there are none, or why none can be used. */
   refusal: Failure | null,
+  /** What the repo holds instead of GGUF files. */
+  foreign: ForeignModel | null,
+};
+
+/** A model in formats that do not run here. */
+export type ForeignModel = {
+  /** Formats, the one that says most first. */
+  formats: Array<ModelFormat>,
+  /** Why the first does not run here. */
+  why: Text,
+  /** Engines that run it. */
+  engines: Array<ExternalEngine>,
+};
+
+/** A format of model files that this engine does not run. */
+export type ModelFormat = "gptq" | "awq" | "exl" | "mlx" | "onnx" | "safetensors" | "pickle";
+
+/** Another program that runs models. */
+export type ExternalEngine = {
+  /** Its name. */
+  name: string,
+  /** Its page. */
+  url: string,
+  /** What it needs. */
+  needs: Text,
 };
 
 /** One quantised version of a model: one file, or all shards of one. */
@@ -1107,6 +1132,10 @@ export type AppInfo = {
   settings: Settings,
   /** Hub in use. */
   hub_url: string,
+  /** The same, and how it answers. */
+  source: HubSource,
+  /** All sources known by name. */
+  sources: Array<HubSource>,
   /** Where data lies. */
   data_dir: string,
   /** Where models lie. */

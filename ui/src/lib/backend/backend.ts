@@ -11,6 +11,7 @@ import type {
   DownloadRequest,
   Failure,
   Hardware,
+  HubModel,
   LeafRequest,
   LibraryFolder,
   LibraryModel,
@@ -26,10 +27,14 @@ import type {
   Removal,
   RemoveRequest,
   RenameRequest,
+  RepoFile,
   SearchPage,
   SearchRequest,
   SendRequest,
   Settings,
+  SourceProbe,
+  TokenRequest,
+  TokenState,
   UpdatesFound,
   VerifyProgress,
   TuneEvent,
@@ -47,7 +52,14 @@ export interface Backend {
   predictions(): Promise<Predictions>;
   start_calibration(): Promise<void>;
   skip_calibration(): Promise<void>;
+  probe_sources(): Promise<SourceProbe[]>;
+  confirm_hashes(files: RepoFile[]): Promise<RepoFile[]>;
+  token(): Promise<TokenState>;
+  check_token(): Promise<TokenState>;
+  set_token(request: TokenRequest): Promise<TokenState>;
+  remove_token(): Promise<TokenState>;
   search_models(request: SearchRequest): Promise<SearchPage>;
+  gguf_versions(repo: string): Promise<HubModel[]>;
   model_page(repo: string): Promise<ModelPage>;
   plan_versions(request: PlanVersionsRequest, events: Sink<PlannedVersion>): Promise<PlannedVersions>;
   plan_model(request: LoadRequest): Promise<Plan>;

@@ -1,6 +1,6 @@
 /** What the fake backend starts with: an invented hub, machine, library and chats. */
 
-import type { Chat, ChatSummary, Download, Failure, FileRole, Hardware, HubModel, LibraryFile, LibraryFolder, LibraryModel, MachineRates, Message, Outcome, Program, Settings, Text, Tuning } from '../wire';
+import type { Chat, ChatSummary, Download, Failure, FileRole, ForeignModel, Hardware, HubModel, HubSource, LibraryFile, LibraryFolder, LibraryModel, MachineRates, Message, Outcome, Program, Settings, Text, Tuning } from '../wire';
 import type { FakeModel } from './fake-plans';
 
 const GIB = 1024 ** 3;
@@ -12,7 +12,7 @@ export const defaultSettings: Settings = {
   hub_url: '',
   hub_kind: 'hugging_face',
   proxy: { kind: 'system', address: '' },
-  token_hosts: [],
+  token_mirrors: [],
   models_dir: '',
   max_download_bytes_per_s: 0,
   connections_per_file: 8,
@@ -71,6 +71,27 @@ export function fakeOutcomes(): Outcome[] {
 
 /** A hub repo and what the fake planner needs to know of it. */
 export type FakeRepo = { model: HubModel; facts: FakeModel; quants: [quant: string, gib: number][]; failure?: Failure; projectorGib?: number };
+
+export const sources: HubSource[] = [
+  { name: 'Hugging Face', url: 'https://huggingface.co', kind: 'hugging_face', is_origin: true },
+  { name: 'hf-mirror', url: 'https://hf-mirror.com', kind: 'hugging_face', is_origin: false },
+  { name: 'ModelScope', url: 'https://modelscope.cn', kind: 'model_scope', is_origin: false },
+];
+
+export const gptq: ForeignModel = {
+  formats: ['gptq', 'safetensors'],
+  why: { en: 'GPTQ packs weights for graphics cards that hold the whole model; it cannot be shared with memory, which is what Tandem does', zh: 'GPTQ 的权重是为能放下整个模型的显卡打包的，无法像 Tandem 那样由显卡和内存分担' },
+  engines: [
+    { name: 'vLLM', url: 'https://docs.vllm.ai', needs: { en: 'a graphics card that holds the whole model', zh: '需要能放下整个模型的显卡' } },
+    { name: 'Transformers', url: 'https://huggingface.co/docs/transformers', needs: { en: 'Python and PyTorch; runs almost everything, slowly without a large card', zh: '需要 Python 和 PyTorch；几乎都能运行，没有大显存时较慢' } },
+  ],
+};
+
+export const noKeyStore: Failure = {
+  code: 'no_key_store',
+  message: { en: 'the system has no key store, or it does not open', zh: '系统没有密钥库，或者无法打开' },
+  hint: { en: 'use the token until Tandem is closed, or keep it in a file that only you can read', zh: '仅在 Tandem 关闭前使用此令牌，或保存到只有你能读取的文件中' },
+};
 
 export const noGguf: Failure = {
   code: 'no_gguf_in_repo',

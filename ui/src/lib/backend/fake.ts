@@ -5,14 +5,15 @@
  * replaces by something that returns at once.
  */
 
-import type { AddedPaths, AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, LibraryFolder, LibraryModel, Message, ModelPage, MoveDownloadRequest, Phase, Plan, Predictions, Removal, RemoveRequest, RepoFile, RuntimeState, SendRequest, Settings, UpdatesFound, VerifyProgress, Text, TuneEvent, Tuning, Wishes } from '../wire';
+import type { AddedPaths, AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, HubModel, HubSource, LibraryFolder, LibraryModel, Message, ModelPage, MoveDownloadRequest, Phase, Plan, Predictions, Reach, Removal, RemoveRequest, RepoFile, RuntimeState, SendRequest, Settings, SourceProbe, Text, TokenPlace, TokenRequest, TokenState, TuneEvent, Tuning, UpdatesFound, VerifyProgress, Wishes } from '../wire';
 import { NO_WISHES } from '../wishes';
 import type { Backend, Sink } from './backend';
-import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeFolders, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, type FakeRepo, incomplete, INCOMPLETE_REPO, libraryModel, REASONING, repos, SECOND_ANSWER, fakeTuning, tight, roomy } from './fake-data';
+import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeFolders, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, type FakeRepo, fakeTuning, gptq, incomplete, INCOMPLETE_REPO, libraryModel, noKeyStore, offline, REASONING, repos, roomy, SECOND_ANSWER, sources, tight } from './fake-data';
 import { fakePlan } from './fake-plans';
 
 const GIB = 1024 ** 3;
 const PAGE = 6;
+const NO_TOKEN: TokenState = { place: null, hint: '', account: null, failure: null };
 
 export type FakeOptions = {
   /** `empty`: a first start. */
@@ -22,6 +23,9 @@ export type FakeOptions = {
   /** Commands that fail, and how. */
   failures: Partial<Record<keyof Backend, Failure>>;
   settings: Partial<Settings>;
+  /** The hub itself does not answer, other sources do. */
+  isHubDown: boolean;
+  hasKeyStore: boolean;
   /** What is answered, instead of the invented answers. */
   answer: string;
   /** Memory is short at every load. */
@@ -44,6 +48,9 @@ export class FakeBackend implements Backend {
   #runtime: RuntimeState = { type: 'empty' };
   #calibration: CalibrationState;
   #isStopped = false;
+  #token: TokenState = NO_TOKEN;
+  readonly #isHubDown: boolean;
+  readonly #hasKeyStore: boolean;
   #isUnloaded = false;
   #folders: LibraryFolder[] = [];
   readonly #stopped = new Set<string>();
@@ -57,8 +64,10 @@ export class FakeBackend implements Backend {
   readonly #answer: string | undefined;
 
   constructor(options: Partial<FakeOptions> = {}) {
-    const { library = 'full', withGpu = true, withDownloads = false, failures = {}, settings = {}, answer, isTight = false, pause = () => Promise.resolve() } = options;
+    const { library = 'full', withGpu = true, withDownloads = false, failures = {}, settings = {}, isHubDown = false, hasKeyStore = true, answer, isTight = false, pause = () => Promise.resolve() } = options;
     this.failures = failures;
+    this.#isHubDown = isHubDown;
+    this.#hasKeyStore = hasKeyStore;
     this.#settings = { ...defaultSettings, ...settings };
     this.#hardware = fakeHardware(withGpu);
     this.#calibration = library === 'full' ? { type: 'done', rates: fakeRates } : { type: 'absent' };
@@ -125,13 +134,57 @@ export class FakeBackend implements Backend {
     this.#calibrate(this.#hardware.measured.rates ? { type: 'done', rates: this.#hardware.measured.rates } : { type: 'absent' });
   }
 
+  async probe_sources(): Promise<SourceProbe[]> {
+    await this.#pause(700);
+    this.#enter('probe_sources');
+    const down: Reach = { type: 'fails', failure: offline };
+    return sources.map((source, index) => ({ source, reach: this.#isHubDown && source.is_origin ? down : { type: 'works', answer_ms: 84 + 70 * index, bytes_per_s: (11 - 2 * index) * 1024 ** 2 } }));
+  }
+
+  async confirm_hashes(files: RepoFile[]): Promise<RepoFile[]> {
+    await this.#pause(300);
+    this.#enter('confirm_hashes', files);
+    return files.map((file) => ({ ...file, hash_word: this.#isHubDown ? { type: 'mirrors', hosts: ['hf-mirror.com', 'modelscope.cn'] } : { type: 'hub', host: 'huggingface.co' } }));
+  }
+
+  async token(): Promise<TokenState> {
+    this.#enter('token');
+    return this.#token;
+  }
+
+  async check_token(): Promise<TokenState> {
+    this.#enter('check_token');
+    return this.#token.place ? { ...this.#token, account: 'ada' } : this.#token;
+  }
+
+  async set_token(request: TokenRequest): Promise<TokenState> {
+    this.#enter('set_token', request);
+    if (request.keep === 'key_store' && !this.#hasKeyStore) throw noKeyStore;
+    const place: TokenPlace = request.keep === 'private_file' ? { type: 'private_file', path: '/home/me/.local/share/tandem/access-token' } : { type: request.keep };
+    this.#token = { place, hint: `hf_••••${request.token.slice(-4)}`, account: null, failure: null };
+    return this.#token;
+  }
+
+  async remove_token(): Promise<TokenState> {
+    this.#enter('remove_token');
+    this.#token = NO_TOKEN;
+    return this.#token;
+  }
+
   async search_models(request: { query: string; cursor: string | null }): Promise<{ models: FakeRepo['model'][]; next: string | null }> {
     await this.#pause(180);
     this.#enter('search_models', request);
+    if (this.#isHubDown && this.#info().source.is_origin) throw offline;
     const words = request.query.toLowerCase().split(/\s+/).filter(Boolean);
     const found = repos.filter(({ model }) => words.every((word) => model.id.toLowerCase().includes(word))).map(({ model }) => model).sort((a, b) => b.downloads - a.downloads);
     const start = Number(request.cursor ?? 0);
     return { models: found.slice(start, start + PAGE), next: found.length > start + PAGE ? String(start + PAGE) : null };
+  }
+
+  async gguf_versions(repo: string): Promise<HubModel[]> {
+    await this.#pause(250);
+    this.#enter('gguf_versions', repo);
+    return repos.map(({ model }) => model).filter(({ id }) => id.includes('Qwen3.6') && id.endsWith('GGUF'));
   }
 
   async model_page(repo: string): Promise<ModelPage> {
@@ -142,7 +195,7 @@ export class FakeBackend implements Backend {
       model: found.model,
       commit: 'a'.repeat(40),
       versions: found.quants.map(([quant, gib]) => {
-        const files = [fileOf(repo, quant, gib)];
+        const files = [fileOf(repo, quant, gib, this.#info().source)];
         const download = [...this.#downloads.values()].find((each) => each.files[0]?.path === files[0]!.path && each.state !== 'done');
         const here = this.#library.find((model) => model.source?.repo === repo && model.quant === quant);
         return {
@@ -155,6 +208,7 @@ export class FakeBackend implements Backend {
         };
       }),
       refusal: found.failure ?? null,
+      foreign: found.failure?.code === 'no_gguf_in_repo' ? gptq : null,
     };
   }
 
@@ -494,7 +548,9 @@ export class FakeBackend implements Backend {
   }
 
   #info(): AppInfo {
-    return { version: '0.1.0', settings: this.#settings, hub_url: this.#settings.hub_url || 'https://huggingface.co', data_dir: '/home/me/.local/share/tandem', models_dir: this.#settings.models_dir || '/home/me/.local/share/tandem/models', hardware: this.#hardware, runtime: this.#runtime, notices: [] };
+    const hub_url = this.#settings.hub_url || 'https://huggingface.co';
+    const source = sources.find(({ url }) => url === hub_url) ?? { name: hub_url, url: hub_url, kind: this.#settings.hub_kind, is_origin: false };
+    return { version: '0.1.0', settings: this.#settings, hub_url, source, sources, data_dir: '/home/me/.local/share/tandem', models_dir: this.#settings.models_dir || '/home/me/.local/share/tandem/models', hardware: this.#hardware, runtime: this.#runtime, notices: [] };
   }
 
   #repo(id: string): FakeRepo {
@@ -573,8 +629,9 @@ function newestChild(chat: Chat, parent: number): Message | undefined {
   return chat.messages.findLast((message) => message.parent === parent);
 }
 
-function fileOf(repo: string, quant: string, gib: number): RepoFile {
-  return { repo, commit: 'a'.repeat(40), path: `${repo.split('/')[1]!.replace('-GGUF', '')}-${quant}.gguf`, size_bytes: gib * GIB, sha256: 'b'.repeat(64), hash_word: { type: 'hub', host: 'huggingface.co' } };
+function fileOf(repo: string, quant: string, gib: number, source: HubSource = sources[0]!): RepoFile {
+  const host = new URL(source.url).host;
+  return { repo, commit: 'a'.repeat(40), path: `${repo.split('/')[1]!.replace('-GGUF', '')}-${quant}.gguf`, size_bytes: gib * GIB, sha256: 'b'.repeat(64), hash_word: source.is_origin ? { type: 'hub', host } : { type: 'mirrors', hosts: [host] } };
 }
 
 function pieces(text: string): string[] {

@@ -40,7 +40,7 @@ test('a sentence takes the same values in both languages', () => {
 });
 
 test('Chinese is Chinese: full-width marks, and what stays Latin is known', () => {
-  const latin = /^(app\.name|plan\.(stop|rate|tokensPerSecond|gpu|part|llamaCpp)|chat\.branch|chat\.(contextUsed|loadingShare)|app\.of|library\.(program|addPlaceholder)|settings\.(topK|topP|minP|hubMirror)|verdict\.|strip\.(app|ofTotal))/;
+  const latin = /^(app\.name|plan\.(stop|rate|tokensPerSecond|gpu|part|llamaCpp)|chat\.branch|chat\.(contextUsed|loadingShare)|app\.of|library\.(program|addPlaceholder)|settings\.(topK|topP|minP)|foreign\.format|verdict\.|strip\.(app|ofTotal))/;
   for (const [name, leaf] of leaves(zh)) {
     const text = said(leaf);
     if (!latin.test(name)) expect(/\p{Script=Han}/u.test(text), name).toBe(true);

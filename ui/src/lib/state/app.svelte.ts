@@ -19,6 +19,8 @@ import { Runtime } from './runtime.svelte';
 import { HubSearch } from './search.svelte';
 import { SettingsState } from './settings.svelte';
 import { TuningState } from './tuning.svelte';
+import { Sources } from './sources.svelte';
+import { AccessToken } from './token.svelte';
 
 export class App {
   readonly locale = new Locale();
@@ -26,6 +28,8 @@ export class App {
   readonly notes = new Notes();
   readonly gauges = new GaugeState();
   readonly settings: SettingsState;
+  readonly sources: Sources;
+  readonly token: AccessToken;
   readonly search: HubSearch;
   readonly modelPage: ModelPageState;
   readonly downloads: Downloads;
@@ -51,6 +55,8 @@ export class App {
       (info) => this.#adoptInfo(info),
       (failure) => this.#settingRefused(failure),
     );
+    this.sources = new Sources(backend, () => this.info);
+    this.token = new AccessToken(backend);
     this.search = new HubSearch(backend);
     this.modelPage = new ModelPageState(backend);
     this.library = new Library(backend);

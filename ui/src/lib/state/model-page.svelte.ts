@@ -1,7 +1,7 @@
 /** One model of the hub: its versions first, and how each would run here as soon as that is known. */
 
 import { asFailure, type Backend } from '../backend/backend';
-import type { Failure, ModelPage, ModelVersion, Plan, PlannedVersion, PlannedVersions, Wishes } from '../wire';
+import type { Failure, HashWord, HubModel, ModelPage, ModelVersion, Plan, PlannedVersion, PlannedVersions, Wishes } from '../wire';
 import { NO_WISHES, settled } from '../wishes';
 
 export class ModelPageState {
@@ -12,6 +12,11 @@ export class ModelPageState {
   #arrived: ReadonlyMap<string, PlannedVersion> = $state.raw(new Map());
   wishes: Wishes = $state.raw(NO_WISHES);
   isPlanning = $state(false);
+  /** Whether other sources are being asked for their word on the hashes. */
+  isConfirming = $state(false);
+  /** GGUF versions of a model whose repo holds none. */
+  ggufVersions: HubModel[] = $state.raw([]);
+  isSeekingGguf = $state(false);
   failure: Failure | null = $state.raw(null);
   planFailure: Failure | null = $state.raw(null);
   /** Version whose plan is open. */
@@ -44,6 +49,7 @@ export class ModelPageState {
     this.#arrived = new Map();
     this.failure = null;
     this.planFailure = null;
+    this.ggufVersions = [];
     try {
       const page = await this.backend.model_page(repo);
       if (request !== this.#request) return;
@@ -52,7 +58,9 @@ export class ModelPageState {
       if (request === this.#request) this.failure = asFailure(thrown);
       return;
     }
-    if (this.page.versions.length > 0) await this.#plan(repo, request);
+    if (this.page.versions.length === 0) return this.#seekGguf(repo, request);
+    void this.#confirm(request);
+    await this.#plan(repo, request);
   }
 
   retry(): void {
@@ -77,6 +85,29 @@ export class ModelPageState {
   wish(wish: Partial<Wishes>): void {
     this.wishes = { ...this.wishes, ...wish };
     this.#planSoon();
+  }
+
+  /** Whose word the hashes are: that of the first file stands for all. */
+  readonly word: HashWord = $derived(this.page?.versions[0]?.files[0]?.hash_word ?? { type: 'unknown' });
+
+  async #confirm(request: number): Promise<void> {
+    const page = this.page;
+    if (!page || this.word.type !== 'mirrors') return;
+    this.isConfirming = true;
+    const files = await this.backend.confirm_hashes(page.versions.flatMap((version) => version.files)).catch(() => null);
+    if (request !== this.#request) return;
+    this.isConfirming = false;
+    if (!files) return;
+    const byPath = new Map(files.map((file) => [file.path, file]));
+    this.page = { ...page, versions: page.versions.map((version) => ({ ...version, files: version.files.map((file) => byPath.get(file.path) ?? file) })) };
+  }
+
+  async #seekGguf(repo: string, request: number): Promise<void> {
+    this.isSeekingGguf = true;
+    const found = await this.backend.gguf_versions(repo).catch(() => []);
+    if (request !== this.#request) return;
+    this.ggufVersions = found;
+    this.isSeekingGguf = false;
   }
 
   async #plan(repo: string, request: number): Promise<void> {

@@ -4,10 +4,13 @@ export type View = 'welcome' | 'discover' | 'library' | 'chat' | 'machine' | 'se
 
 export class Router {
   view: View = $state('chat');
+  /** A part of the view to show first. */
+  section: string | null = $state(null);
   #layers: (() => void)[] = [];
 
-  go(view: View): void {
+  go(view: View, section: string | null = null): void {
     this.view = view;
+    this.section = section;
   }
 
   /** A menu or dialog opens; returns what to call when it is gone. */

@@ -18,17 +18,20 @@ use crate::chat::{Answer, Chats, Question, answer};
 use crate::download::{DownloadLimits, DownloadUpdate, Downloads};
 use crate::error::{Explain, FileAction, FileError, bad_request};
 use crate::hardware::{ProbeOptions, Prober};
-use crate::hub::{DEFAULT_HUB_URL, Hub, HubError, HubOptions};
+use crate::hub::{Hub, HubError};
 use crate::library::{Environment, Library, LibraryError, Trash};
 use crate::paths::Paths;
 use crate::preview::Previews;
 use crate::runtime::{Change, Runtime};
 use crate::store::{Opened, Store, StoreError, now_ms};
+use crate::token::{GivenToken, KeyStore, SystemKeyStore, Tokens};
 use crate::tune::{self, Bench, Tuner};
 use crate::wire::{
-    AppEvent, AppInfo, CalibrationState, ChatEvent, DownloadState, Drag, ErrorCode, Failure, Gauges, LoadRequest,
-    Phase, Role, Sampling, Settings, Text, Tuning,
+    AppEvent, AppInfo, CalibrationState, ChatEvent, DownloadState, Drag, ErrorCode, Failure, Gauges, HubSource,
+    LoadRequest, Phase, Role, Sampling, Settings, Text, Tuning,
 };
+
+mod hubs;
 
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
 const LOCK: &str = "tandem.lock";
@@ -42,8 +45,12 @@ pub struct AppOptions {
     pub hub_url: Option<String>,
     /// Hub to use whatever the settings name.
     pub forced_hub_url: Option<String>,
-    /// Access token for the default hub; a mirror never sees it.
-    pub hub_token: Option<String>,
+    /// Access token found in the environment; one that a person enters comes before it.
+    pub given_token: Option<GivenToken>,
+    /// Keeps the token that a person enters; `None`: the system's key store.
+    pub key_store: Option<Arc<dyn KeyStore>>,
+    /// Sources to know by name; `None`: those that everybody knows, unless the hub to use is on this machine.
+    pub sources: Option<Vec<HubSource>>,
     /// NVML library to use instead of the system's.
     pub nvml_path: Option<PathBuf>,
     /// Where removed models go; `None`: the system's trash.
@@ -100,6 +107,7 @@ pub struct App {
     pub(crate) previews: Previews,
     pub(crate) calibrator: Calibrator,
     pub(crate) tuner: Tuner,
+    pub(crate) tokens: Arc<Tokens>,
     options: AppOptions,
     paths: Paths,
     remote: Arc<Mutex<Remote>>,
@@ -175,7 +183,10 @@ impl App {
         });
         let runtime = Arc::new(Runtime::new(Arc::clone(&library), Arc::clone(&prober), on_runtime)?);
         let chats = Arc::new(Chats::open(Arc::clone(&store), Arc::clone(&runtime)));
-        let remote = Remote::open(hub(&options, &paths, &settings)?, models_dir, &library, &watchers)?;
+        let key_store = options.key_store.clone().unwrap_or_else(|| Arc::new(SystemKeyStore));
+        let tokens = Arc::new(Tokens::open(&paths.data_dir, key_store, options.given_token.clone()));
+        let hub = hubs::hub_of_settings(&options, &paths, &settings, &tokens)?;
+        let remote = Remote::open(hub, models_dir, &library, &watchers)?;
         remote.downloads.set_limits(limits(&settings));
 
         let remote = Arc::new(Mutex::new(remote));
@@ -184,7 +195,7 @@ impl App {
             calibrator.begin()?;
         }
         let gauger = start_gauges(Arc::clone(&prober), Arc::clone(&runtime), Arc::clone(&watchers), woken)?;
-        Ok(Arc::new_cyclic(|this| Self {
+        let app = Arc::new_cyclic(|this| Self {
             store,
             library,
             runtime,
@@ -193,6 +204,7 @@ impl App {
             previews: Previews::default(),
             calibrator,
             tuner: Tuner::default(),
+            tokens,
             options,
             paths,
             remote,
@@ -202,7 +214,9 @@ impl App {
             gauger: Mutex::new(Some(gauger)),
             this: Weak::clone(this),
             _lock: lock,
-        }))
+        });
+        app.recall_token();
+        Ok(app)
     }
 
     /// From now on tells `sink` what changes, until it answers `Break`. The gauges follow at once.
@@ -225,9 +239,12 @@ impl App {
     /// What the window needs at start. Blocks while the machine is measured.
     pub fn info(&self) -> Result<AppInfo, Failure> {
         let remote = self.remote();
+        let settings = self.store.settings()?;
         Ok(AppInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            settings: self.store.settings()?,
+            source: hubs::chosen(&self.options, &settings),
+            sources: hubs::known(&self.options),
+            settings,
             hub_url: remote.hub.base_url().to_owned(),
             data_dir: self.paths.data_dir.display().to_string(),
             models_dir: remote.models_dir.display().to_string(),
@@ -279,11 +296,8 @@ impl App {
         if is_moved {
             self.check_models_dir(settings)?;
         }
-        if settings.hub_url != before.hub_url {
-            let hub = hub(&self.options, &self.paths, settings)?;
-            let mut remote = lock_of(&self.remote);
-            remote.downloads.set_hub(Arc::clone(&hub));
-            remote.hub = hub;
+        if hubs::is_other_network(settings, &before) {
+            self.use_hub(settings)?;
         }
         if is_moved {
             let models_dir = models_dir(&self.paths, settings);
@@ -519,18 +533,6 @@ fn limits(settings: &Settings) -> DownloadLimits {
     }
 }
 
-fn hub_base_url<'a>(options: &'a AppOptions, settings: &'a Settings) -> &'a str {
-    let chosen = Some(settings.hub_url.trim()).filter(|url| !url.is_empty());
-    options.forced_hub_url.as_deref().or(chosen).or(options.hub_url.as_deref()).unwrap_or(DEFAULT_HUB_URL)
-}
-
-fn hub(options: &AppOptions, paths: &Paths, settings: &Settings) -> Result<Arc<Hub>, HubError> {
-    let base_url = hub_base_url(options, settings).to_owned();
-    let token = options.hub_token.clone().filter(|_| base_url == DEFAULT_HUB_URL);
-    let cache_dir = Some(paths.cache_dir.clone());
-    Ok(Arc::new(Hub::new(HubOptions { base_url, token, cache_dir, ..HubOptions::default() })?))
-}
-
 /// A finished download goes into the library before anybody hears that it is done.
 fn on_download(library: &Weak<Library>, watchers: &Watchers, update: DownloadUpdate) {
     match update {
@@ -552,22 +554,4 @@ fn on_download(library: &Weak<Library>, watchers: &Watchers, update: DownloadUpd
 /// A panic while holding one of these leaves nothing half-done.
 fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hub_is_the_one_asked_for_then_that_of_the_settings() {
-        let url = |forced: &str, chosen: &str, given: &str| {
-            let some = |url: &str| Some(url.to_owned()).filter(|url| !url.is_empty());
-            let options = AppOptions { forced_hub_url: some(forced), hub_url: some(given), ..AppOptions::default() };
-            hub_base_url(&options, &Settings { hub_url: chosen.to_owned(), ..Settings::default() }).to_owned()
-        };
-        assert_eq!(url("a", "b", "c"), "a");
-        assert_eq!(url("", " b ", "c"), "b");
-        assert_eq!(url("", "", "c"), "c");
-        assert_eq!(url("", "", ""), DEFAULT_HUB_URL);
-    }
 }
