@@ -106,10 +106,11 @@ impl<'a> ProductProbe<'a> {
         n_bytes: usize,
         next: NextWeights,
         n_tokens: usize,
+        rounding: Rounding,
     ) -> Result<Self, EngineError> {
         let row_bytes = tensor_type.row_bytes(n_cols as u64).expect("a whole number of blocks") as usize;
         let n_rows = n_bytes.min(memory.n_bytes()) / row_bytes;
-        let mut x = Activations::new(n_cols, n_tokens, Rounding::Once);
+        let mut x = Activations::new(n_cols, n_tokens, rounding);
         let tokens: Vec<f32> = (0..n_cols * n_tokens).map(|i| (i as f32 * 0.37).sin()).collect();
         x.set(cpu, &tokens, n_cols);
         Ok(Self {
@@ -211,8 +212,17 @@ mod tests {
         let cpu = Cpu::new(Isa::best(), 1).unwrap();
         let memory = ReadProbe::new(64 << 10).unwrap();
         for format in FORMATS {
-            let mut probe =
-                ProductProbe::new(&cpu, &memory, format.tensor_type, 512, 16 << 10, NextWeights::Other, 2).unwrap();
+            let mut probe = ProductProbe::new(
+                &cpu,
+                &memory,
+                format.tensor_type,
+                512,
+                16 << 10,
+                NextWeights::Other,
+                2,
+                Rounding::Once,
+            )
+            .unwrap();
             (0..5).for_each(|_| probe.run(&cpu));
             assert!(probe.y.iter().all(|y| y.is_finite()), "{}", format.tensor_type);
             assert!(probe.n_bytes() > 0 && probe.n_ops() > 0.0);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tandem_engine::Flow;
-use tandem_engine::cpu::{Cpu, Isa};
+use tandem_engine::cpu::{Cpu, Isa, Rounding};
 use tandem_engine::error::EngineError;
 use tandem_engine::probe::{NextWeights, ProductProbe, ReadProbe};
 use tandem_engine::quant::FORMATS;
@@ -115,20 +115,21 @@ fn kernel(
     all: &Cpu,
     n_threads: u32,
 ) -> Result<KernelRate, CalibrateError> {
-    let bytes_per_s = |cpu: &Cpu, n_bytes: usize, next: NextWeights| -> Result<f64, EngineError> {
-        let mut probe = ProductProbe::new(cpu, memory, tensor_type, N_COLS, n_bytes, next, 1)?;
+    let bytes_per_s = |cpu: &Cpu, n_bytes: usize, next: NextWeights, rounding: Rounding| -> Result<f64, EngineError> {
+        let mut probe = ProductProbe::new(cpu, memory, tensor_type, N_COLS, n_bytes, next, 1, rounding)?;
         let n_bytes = probe.n_bytes() as f64;
         Ok(n_bytes / best_seconds(|| probe.run(cpu)))
     };
-    let same = NextWeights::Same;
-    let mut prompt = ProductProbe::new(one, memory, tensor_type, N_COLS, CACHED_BYTES, same, N_PROMPT_TOKENS)?;
+    let (same, once) = (NextWeights::Same, Rounding::Once);
+    let mut prompt = ProductProbe::new(one, memory, tensor_type, N_COLS, CACHED_BYTES, same, N_PROMPT_TOKENS, once)?;
     let n_ops = prompt.n_ops();
     Ok(KernelRate {
         tensor_type: tensor_type.to_string(),
-        one_thread_bytes_per_s: bytes_per_s(one, PART_BYTES / 2, NextWeights::Other)?,
-        all_threads_bytes_per_s: bytes_per_s(all, PART_BYTES, NextWeights::Other)?,
+        one_thread_bytes_per_s: bytes_per_s(one, PART_BYTES / 2, NextWeights::Other, once)?,
+        one_thread_twice_bytes_per_s: bytes_per_s(one, PART_BYTES / 2, NextWeights::Other, Rounding::Twice)?,
+        all_threads_bytes_per_s: bytes_per_s(all, PART_BYTES, NextWeights::Other, once)?,
         n_threads,
-        cached_bytes_per_s: bytes_per_s(one, CACHED_BYTES, same)?,
+        cached_bytes_per_s: bytes_per_s(one, CACHED_BYTES, same, once)?,
         prompt_ops_per_s: n_ops / best_seconds(|| prompt.run(one)),
     })
 }

@@ -3,6 +3,8 @@
 //!
 //! Rates come from a benchmark of this machine where there is one (`Hardware::measured`), else from assumptions about ordinary
 //! machines, with a wide range. What answers have shown about earlier predictions corrects both.
+use tandem_engine::arch::rounding;
+use tandem_engine::cpu::Rounding;
 use tandem_engine::gguf::{ModelFacts, TensorType};
 
 use super::kv::LayerKv;
@@ -13,7 +15,7 @@ use crate::wire::{Correction, DiskKind, Hardware, KernelRate, MachineRates, RamM
 /// for AVX2, the others in proportion of the kernels' prototypes; scalar code computes slower than memory delivers.
 const READ_PER_CORE: &[(&str, f64)] = &[("scalar", 0.4e9), ("avx2", 12e9), ("avxvnni", 12e9), ("avx512vnni", 14e9)];
 /// Rate of whole matrices against many tokens, operations per second and core. Source: as above.
-const OPS_PER_CORE: &[(&str, f64)] = &[("scalar", 1.5e9), ("avx2", 60e9), ("avxvnni", 75e9), ("avx512vnni", 110e9)];
+const OPS_PER_CORE: &[(&str, f64)] = &[("scalar", 1.5e9), ("avx2", 130e9), ("avxvnni", 160e9), ("avx512vnni", 160e9)];
 
 /// What memory gives to all cores together. Likely: two channels of DDR4-3200 (51.2 GB/s) at 70 %; low: one channel of
 /// DDR4-2666 (21.3 GB/s) at 65 %; high: two channels of DDR5-5600 (89.6 GB/s) at 75 %.
@@ -26,6 +28,8 @@ const HARD_DISK: Range = Range { low: 0.005e9, likely: 0.03e9, high: 0.12e9 };
 /// Share of the assumed rates that a whole pass reaches between hand-overs, norms and attention.
 const GENERATION_EFFICIENCY: f64 = 0.85;
 const PROMPT_EFFICIENCY: f64 = 0.6;
+/// How much longer a token takes whose activations are rounded twice: weights are unpacked once for both parts.
+const TWICE: f64 = 1.4;
 /// Threads meet several times per layer; seconds per layer and token, where that is not measured.
 const SECONDS_PER_LAYER: f64 = 20e-6;
 /// How far from a prediction by measured rates a machine may be, and from one that answers have corrected.
@@ -55,6 +59,8 @@ pub(super) struct Work {
     caches: Vec<LayerKv>,
     /// Width of the residual stream.
     n_values: u64,
+    /// How finely products see activations.
+    rounding: Rounding,
     /// Kind of model, as corrections name it.
     class: String,
 }
@@ -66,6 +72,7 @@ impl Work {
             prompt: Vec::new(),
             caches: sizes.layers.iter().map(|layer| layer.kv).collect(),
             n_values: facts.tensor("token_embd.weight").and_then(|tensor| tensor.shape.last().copied()).unwrap_or(0),
+            rounding: rounding(facts),
             class: class_of(facts),
         };
         for tensor in &facts.tensors {
@@ -175,17 +182,21 @@ impl<'a> Rates<'a> {
     }
 
     /// Seconds to read and multiply so many bytes of one type for one token.
-    fn read_seconds(&self, tensor_type: TensorType, bytes: f64) -> f64 {
-        let rate = match self.kernel(tensor_type) {
-            Some(kernel) if kernel.n_threads == self.n_threads => kernel.all_threads_bytes_per_s,
-            Some(kernel) => (kernel.one_thread_bytes_per_s * f64::from(self.n_threads)).min(self.memory.likely),
-            None => self.memory.likely * GENERATION_EFFICIENCY,
+    fn read_seconds(&self, tensor_type: TensorType, bytes: f64, rounding: Rounding) -> f64 {
+        let all_threads = |rate: f64| (rate * f64::from(self.n_threads)).min(self.memory.likely);
+        let rate = match (self.kernel(tensor_type), rounding) {
+            (Some(kernel), Rounding::Twice) => all_threads(kernel.one_thread_twice_bytes_per_s),
+            (Some(kernel), Rounding::Once) if kernel.n_threads == self.n_threads => kernel.all_threads_bytes_per_s,
+            (Some(kernel), Rounding::Once) => all_threads(kernel.one_thread_bytes_per_s),
+            (None, Rounding::Once) => self.memory.likely * GENERATION_EFFICIENCY,
+            (None, Rounding::Twice) => self.memory.likely * GENERATION_EFFICIENCY / TWICE,
         };
         bytes / rate.max(1.0)
     }
 
     /// Seconds for so many operations on weights of one type for many tokens.
-    fn prompt_seconds(&self, tensor_type: TensorType, ops: f64) -> f64 {
+    fn prompt_seconds(&self, tensor_type: TensorType, ops: f64, rounding: Rounding) -> f64 {
+        let ops = if rounding == Rounding::Twice { 2.0 * ops } else { ops };
         let rate = match self.kernel(tensor_type) {
             Some(kernel) => kernel.prompt_ops_per_s * f64::from(self.n_threads),
             None => self.ops * PROMPT_EFFICIENCY,
@@ -273,8 +284,8 @@ pub struct Forecast {
 
 impl Forecast {
     pub(super) fn new(work: &Work, rates: &Rates<'_>) -> Self {
-        let read = |(tensor_type, bytes): &(TensorType, f64)| rates.read_seconds(*tensor_type, *bytes);
-        let compute = |(tensor_type, ops): &(TensorType, f64)| rates.prompt_seconds(*tensor_type, *ops);
+        let read = |(tensor_type, bytes): &(TensorType, f64)| rates.read_seconds(*tensor_type, *bytes, work.rounding);
+        let compute = |(tensor_type, ops): &(TensorType, f64)| rates.prompt_seconds(*tensor_type, *ops, work.rounding);
         Self {
             class: work.class.clone(),
             caches: work.caches.clone(),

@@ -55,6 +55,8 @@ pub struct KernelRate {
     pub tensor_type: String,
     /// One thread, weights from memory, one token: bytes per second.
     pub one_thread_bytes_per_s: f64,
+    /// The same with activations rounded twice, as small models have them.
+    pub one_thread_twice_bytes_per_s: f64,
     /// As many threads as a plan takes, the same.
     pub all_threads_bytes_per_s: f64,
     /// How many those are.

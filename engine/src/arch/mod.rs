@@ -163,10 +163,14 @@ pub fn survey(facts: &ModelFacts) -> Result<Survey, EngineError> {
 /// smaller a model the more it has to lose.
 const ROUNDED_TWICE_BELOW: u64 = 1 << 29;
 
+/// How finely a model's products see activations.
+pub fn rounding(facts: &ModelFacts) -> Rounding {
+    if facts.n_params() < ROUNDED_TWICE_BELOW { Rounding::Twice } else { Rounding::Once }
+}
+
 /// What the buffers of a step need.
 pub(crate) fn sizes(architecture: &dyn Architecture, facts: &ModelFacts) -> Sizes {
-    let rounding = if facts.n_params() < ROUNDED_TWICE_BELOW { Rounding::Twice } else { Rounding::Once };
-    Sizes { rounding, ..architecture.sizes() }
+    Sizes { rounding: rounding(facts), ..architecture.sizes() }
 }
 
 /// Builds the family that a file names.

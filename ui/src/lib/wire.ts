@@ -540,6 +540,8 @@ export type KernelRate = {
   tensor_type: string,
   /** One thread, weights from memory, one token: bytes per second. */
   one_thread_bytes_per_s: number,
+  /** The same with activations rounded twice, as small models have them. */
+  one_thread_twice_bytes_per_s: number,
   /** As many threads as a plan takes, the same. */
   all_threads_bytes_per_s: number,
   /** How many those are. */

@@ -57,7 +57,7 @@ export const fakeRates: MachineRates = {
   at_ms: Date.now() - DAY_MS,
   took_ms: 6200,
   memory: [1, 2, 4, 6].map((n_threads) => ({ n_threads, bytes_per_s: Math.min(41e9, n_threads * 17e9) })),
-  kernels: ['Q4_K', 'Q6_K', 'Q8_0'].map((tensor_type) => ({ tensor_type, one_thread_bytes_per_s: 11e9, all_threads_bytes_per_s: 38e9, n_threads: 6, cached_bytes_per_s: 13e9, prompt_ops_per_s: 62e9 })),
+  kernels: ['Q4_K', 'Q6_K', 'Q8_0'].map((tensor_type) => ({ tensor_type, one_thread_bytes_per_s: 11e9, one_thread_twice_bytes_per_s: 8e9, all_threads_bytes_per_s: 38e9, n_threads: 6, cached_bytes_per_s: 13e9, prompt_ops_per_s: 62e9 })),
   layer_s: 9e-6,
   layer_s_per_value: 4e-9,
   attention_bytes_per_s: 22e9,
