@@ -272,11 +272,10 @@ def markdown(heads, rows):
     kept = [i for i in range(len(heads)) if any(row[i] for row in rows)]
     lines = [[heads[i] for i in kept], *([row[i] for i in kept] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(kept))]
-    text = [
-        "| " + " | ".join(cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths))) + " |"
-        for line in lines
-    ]
-    rule = "|" + "|".join("-" * (w + 2) if i < 2 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
+    # Names at the left, figures at the right.
+    pad = lambda i, cell, width: cell.ljust(width) if i < 2 else cell.rjust(width)
+    text = ["| " + " | ".join(map(pad, kept, line, widths)) + " |" for line in lines]
+    rule = "|" + "|".join("-" * (w + 2) if i < 2 else "-" * (w + 1) + ":" for i, w in zip(kept, widths)) + "|"
     return "\n".join([text[0], rule, *text[1:]])
 
 

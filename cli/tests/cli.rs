@@ -200,6 +200,8 @@ fn a_benchmark_reports_speed_memory_and_the_time_to_stop() {
         assert!(test["tokens_per_s"].as_f64().unwrap() > 0.0 && test["profile"].is_null(), "{test}");
     }
     assert!(tests[0]["reads"].is_null());
+    let types: Vec<&Value> = report["kernels"].as_array().unwrap().iter().map(|row| &row["weights"]).collect();
+    assert_eq!(types, ["Q4_1", "Q8_0"]);
     let cache = |test: &Value| test["reads"]["cache_bytes_per_token"].as_u64().unwrap();
     // 30 layers of 3 heads of 64 elements: keys in q8_0, values in f16.
     assert_eq!(cache(&tests[3]) - cache(&tests[1]), 32 * 30 * 3 * (2 * 34 + 2 * 64));

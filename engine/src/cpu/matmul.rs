@@ -217,6 +217,8 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Product {
     /// Any number of columns; the best for few.
     columns: unsafe fn(Isa, &Job<'_>),
+    /// What that is called.
+    form: unsafe fn(Isa) -> &'static str,
     /// For many columns.
     panel: Option<Panel>,
 }
@@ -224,12 +226,25 @@ pub(crate) struct Product {
 impl Product {
     /// Of a quantised format.
     pub(crate) const fn quantised<C: Codec>() -> Product {
-        Product { columns: tile::product::<C>, panel: Some(Panel::of::<C>()) }
+        Product { columns: tile::product::<C>, form: tile::form::<C>, panel: Some(Panel::of::<C>()) }
     }
 
     /// Of a float format.
     pub(crate) const fn float<E: Element>() -> Product {
-        Product { columns: float::product::<E>, panel: None }
+        Product { columns: float::product::<E>, form: |_| "float", panel: None }
+    }
+
+    /// Which kernel computes so many columns, for reports.
+    pub(crate) fn kernel(self, isa: Isa, n_columns: usize) -> &'static str {
+        match self.panel_for(isa, n_columns) {
+            Some(_) => "panel",
+            // SAFETY: it computes nothing; a missing ISA is none of its business.
+            None => unsafe { (self.form)(isa) },
+        }
+    }
+
+    fn panel_for(self, isa: Isa, n_columns: usize) -> Option<Panel> {
+        self.panel.filter(|_| n_columns >= panel::MIN_COLUMNS && isa != Isa::Scalar)
     }
 
     /// Computes a job.
@@ -239,11 +254,9 @@ impl Product {
     unsafe fn run(self, isa: Isa, job: &Job<'_>) {
         // SAFETY: the caller's contract.
         unsafe {
-            match self.panel {
-                Some(panel) if job.n_tokens * job.n_parts >= panel::MIN_COLUMNS && isa != Isa::Scalar => {
-                    panel.product(isa, job)
-                }
-                _ => (self.columns)(isa, job),
+            match self.panel_for(isa, job.n_tokens * job.n_parts) {
+                Some(panel) => panel.product(isa, job),
+                None => (self.columns)(isa, job),
             }
         }
     }

@@ -30,6 +30,21 @@ per_isa! {
     }
 }
 
+per_isa! {
+    /// Name of the form that a codec is multiplied in.
+    pub(crate) unsafe fn form<V: Quants, C: Codec>() -> &'static str {
+        if is_int::<C, V>() { "integer tile" } else { "float tile" }
+    } scalar {
+        "decoded"
+    }
+}
+
+/// Whether spans are added up as integers.
+#[inline(always)]
+fn is_int<C: Codec, V: Quants>() -> bool {
+    V::INT_FORM && C::INT && !(C::SIGNED && V::FLIPS)
+}
+
 /// The norm: weights decoded to f32 times activations as they were quantised.
 unsafe fn decoded(job: &Job<'_>, decode: fn(&[u8], &mut [f32]), block_elems: usize, block_bytes: usize) {
     let mut w = [0.0; SPAN];
@@ -155,7 +170,7 @@ unsafe fn tile<C: Codec, V: Quants, const R: usize, const N: usize>(
                 }
             }
             let b = b * row.span_stride;
-            if V::INT_FORM && C::INT && !(C::SIGNED && V::FLIPS) {
+            if is_int::<C, V>() {
                 int_span::<C, V, N>(&mut sums, p, x, b);
             } else if N > 1 && n == PIECES {
                 // whole spans have no branches in them, which pays where the work is in the columns

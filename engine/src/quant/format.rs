@@ -1,6 +1,6 @@
 //! A row of the format table, and what callers outside the kernels need of it: is a type supported, decode and encode.
 use super::FORMATS;
-use crate::cpu::Product;
+use crate::cpu::{Isa, Product};
 use crate::gguf::TensorType;
 
 /// Encodes one block: `block_elems` to `block_bytes`.
@@ -21,6 +21,11 @@ pub struct Format {
 }
 
 impl Format {
+    /// Which kernel of an instruction set multiplies its matrices with so many tokens, for reports.
+    pub fn kernel(&self, isa: Isa, n_tokens: usize) -> &'static str {
+        self.product.kernel(isa, n_tokens)
+    }
+
     /// Whether `encode_row` works for it.
     pub fn has_encode(&self) -> bool {
         self.encode.is_some()
@@ -116,6 +121,23 @@ mod tests {
         assert!(matches!(decode_row(TensorType::I64, &[0; 8], &mut out[..1]), Err(QuantError::Unsupported { .. })));
         assert!(matches!(encode_row(TensorType::IQ2_S, &[0.0; 256], &mut [0; 82]), Err(QuantError::NoEncode { .. })));
         assert_eq!(decode_row(TensorType::Q8_0, &[], &mut []), Ok(()));
+    }
+
+    #[test]
+    fn every_format_names_its_kernels() {
+        for f in FORMATS {
+            let is_float = matches!(f.tensor_type, TensorType::F32 | TensorType::F16 | TensorType::BF16);
+            for isa in Isa::present() {
+                let (one, many) = (f.kernel(isa, 1), f.kernel(isa, 512));
+                let expected = match (is_float, isa) {
+                    (true, _) => "float",
+                    (_, Isa::Scalar) => "decoded",
+                    _ => "panel",
+                };
+                assert_eq!(many, expected, "{} {isa}", f.tensor_type);
+                assert!(one == many || one.ends_with("tile"), "{} {isa}: {one}", f.tensor_type);
+            }
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tandem_engine::model::{LoadOptions, Model};
 use tandem_engine::profile::ProfileRow;
 use tandem_engine::session::Session;
 
-use super::report::{Memory, Rate, Reads, Report, Test, median, operations};
+use super::report::{Kernels, Memory, Rate, Reads, Report, Test, median, operations};
 use crate::args::{self, Args};
 use crate::exit::{bad_request, refused};
 use crate::open;
@@ -62,6 +62,7 @@ pub(super) fn measure(args: &args::Bench, path: &Path, global: &Args, terminal: 
     let tests = cases.iter().zip(runs).map(|(case, runs)| case.test(runs, &facts, options.kv_types, &read));
     let tests = tests.collect::<anyhow::Result<_>>()?;
     let footprint = bench.session.model().footprint();
+    let isa = options.isa.unwrap_or_else(Isa::best);
     let (n_threads, n_batch) = (options.n_threads, bench.session.model().options().n_batch);
     Ok(Report {
         model: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -69,7 +70,7 @@ pub(super) fn measure(args: &args::Bench, path: &Path, global: &Args, terminal: 
         quant: facts.quant_label(),
         size_bytes: facts.file_bytes,
         n_params: facts.n_params(),
-        isa: options.isa.unwrap_or_else(Isa::best).to_string(),
+        isa: isa.to_string(),
         n_threads,
         n_batch,
         cache_type_k: options.kv_types.k.to_string(),
@@ -85,6 +86,7 @@ pub(super) fn measure(args: &args::Bench, path: &Path, global: &Args, terminal: 
             checkpoints: footprint.checkpoint_bytes,
             buffers: footprint.buffer_bytes,
         },
+        kernels: Kernels::of(&facts, isa, n_batch),
         cancel_ms: bench.looks.longest.as_secs_f64() * 1e3,
     })
 }

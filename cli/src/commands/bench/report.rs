@@ -3,7 +3,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tandem_core::plan::TokenReads;
+use tandem_engine::cpu::Isa;
+use tandem_engine::gguf::ModelFacts;
 use tandem_engine::profile::ProfileRow;
+use tandem_engine::quant::FORMATS;
 
 /// Everything that was measured.
 #[derive(Debug, Serialize)]
@@ -26,6 +29,8 @@ pub(super) struct Report {
     pub(super) read: Rate,
     pub(super) tests: Vec<Test>,
     pub(super) memory: Memory,
+    /// One per type of weights, that of most bytes first.
+    pub(super) kernels: Vec<Kernels>,
     /// Longest time between two looks at the stop button.
     pub(super) cancel_ms: f64,
 }
@@ -63,6 +68,16 @@ pub(super) struct Reads {
     pub(super) bytes_per_s: f64,
     /// Share of the rate at which memory can be read.
     pub(super) share: f64,
+}
+
+/// Which kernels multiply a type of weights.
+#[derive(Debug, Serialize)]
+pub(super) struct Kernels {
+    pub(super) weights: String,
+    /// In the whole file.
+    pub(super) n_bytes: u64,
+    pub(super) generation: &'static str,
+    pub(super) prompt: &'static str,
 }
 
 /// What an operation took in a run.
@@ -112,6 +127,25 @@ impl Reads {
             bytes_per_s,
             share: bytes_per_s / limit_bytes_per_s,
         }
+    }
+}
+
+impl Kernels {
+    /// Of every type that matrices of a model have.
+    pub(super) fn of(facts: &ModelFacts, isa: Isa, n_batch: usize) -> Vec<Self> {
+        let matrices = || facts.tensors.iter().filter(|tensor| tensor.shape.len() > 1);
+        let mut kernels: Vec<Self> = FORMATS
+            .iter()
+            .map(|format| Self {
+                weights: format.tensor_type.to_string(),
+                n_bytes: matrices().filter(|t| t.tensor_type == format.tensor_type).map(|t| t.n_bytes).sum(),
+                generation: format.kernel(isa, 1),
+                prompt: format.kernel(isa, n_batch),
+            })
+            .filter(|kernels| kernels.n_bytes > 0)
+            .collect();
+        kernels.sort_by_key(|kernels| std::cmp::Reverse(kernels.n_bytes));
+        kernels
     }
 }
 

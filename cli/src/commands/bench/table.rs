@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 
 use tandem_core::wire::Text;
 
-use super::report::{Operation, Report, Test, deviation};
+use super::report::{Kernels, Operation, Report, Test, deviation};
 use crate::terminal::Terminal;
 
 /// Operations that take less than this share of a run are left out.
@@ -54,6 +54,8 @@ fn below(report: &Report) -> Text {
     let (stated, kv) = (megabytes(memory.stated()), megabytes(memory.kv));
     let (file, buffers) = (megabytes(memory.file), megabytes(memory.buffers + memory.checkpoints));
     let peak = memory.peak.map_or("?".to_owned(), megabytes);
+    let named = |kernels: &Kernels| format!("{} {} / {}", kernels.weights, kernels.generation, kernels.prompt);
+    let kernels = report.kernels.iter().map(named).collect::<Vec<_>>().join(", ");
     let ratio = memory.peak.map_or("?".to_owned(), |peak| format!("{:.2}", peak as f64 / memory.stated() as f64));
     Text::new(
         format!(
@@ -61,14 +63,16 @@ fn below(report: &Report) -> Text {
              memory   {peak} MB at most, {ratio} x {stated} MB (file {file}, cache {kv}, buffers {buffers})\n\
              load     {load_ms:.0} ms, again {warm_load_ms:.0} ms\n\
              stop     {cancel_ms:.1} ms at most until it is noticed\n\
-             cache    {cache_type_k} keys, {cache_type_v} values; batches of {n_batch}"
+             cache    {cache_type_k} keys, {cache_type_v} values; batches of {n_batch}\n\
+             kernels  {kernels} (generation / prompt)"
         ),
         format!(
             "读取   {read:.1} GB/s：同样的线程在各测试之间从内存读同一文件\n\
              内存   最多 {peak} MB，是 {stated} MB 的 {ratio} 倍（文件 {file}，缓存 {kv}，缓冲区 {buffers}）\n\
              载入   {load_ms:.0} 毫秒，再次 {warm_load_ms:.0} 毫秒\n\
              停止   最多 {cancel_ms:.1} 毫秒后生效\n\
-             缓存   键 {cache_type_k}，值 {cache_type_v}；每批 {n_batch} 个词元"
+             缓存   键 {cache_type_k}，值 {cache_type_v}；每批 {n_batch} 个词元\n\
+             内核   {kernels}（生成 / 提示）"
         ),
     )
 }
