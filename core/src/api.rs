@@ -599,10 +599,10 @@ mod tests {
     #[test]
     fn what_asks_several_hubs_can_be_sent() {
         fn is_sent<F: Future + Send>(_: impl FnOnce(&'static App) -> F) {}
-        is_sent(|app| probe_sources(app));
+        is_sent(probe_sources);
         is_sent(|app| confirm_hashes(app, Vec::new()));
         is_sent(|app| start_download(app, DownloadRequest { files: Vec::new() }));
-        is_sent(|app| check_token(app));
+        is_sent(check_token);
         is_sent(|app| gguf_versions(app, String::new()));
     }
 

@@ -80,6 +80,23 @@ pub enum NextWeights {
     Other,
 }
 
+/// What is multiplied with what.
+#[derive(Clone, Copy, Debug)]
+pub struct ProductShape {
+    /// Type of the weights.
+    pub tensor_type: TensorType,
+    /// Columns: a multiple of every block's length, 256.
+    pub n_cols: usize,
+    /// Weights of about so many bytes, or all of the memory if that is less.
+    pub n_bytes: usize,
+    /// Which weights each run takes.
+    pub next: NextWeights,
+    /// Tokens that are multiplied at once.
+    pub n_tokens: usize,
+    /// How finely they are seen.
+    pub rounding: Rounding,
+}
+
 /// Weights of one type, to be multiplied with tokens.
 pub struct ProductProbe<'a> {
     tensor_type: TensorType,
@@ -94,20 +111,11 @@ pub struct ProductProbe<'a> {
 }
 
 impl<'a> ProductProbe<'a> {
-    /// A matrix of about `n_bytes` of the memory, or of all of it if that is less, and activations of `n_tokens`.
+    /// A matrix in the memory, and activations for it.
     ///
-    /// n_cols   a multiple of every block's length: 256
     /// Errors   `OutOfMemory`; panics if the type is not supported (`quant::supports`)
-    pub fn new(
-        cpu: &Cpu,
-        memory: &'a ReadProbe,
-        tensor_type: TensorType,
-        n_cols: usize,
-        n_bytes: usize,
-        next: NextWeights,
-        n_tokens: usize,
-        rounding: Rounding,
-    ) -> Result<Self, EngineError> {
+    pub fn new(cpu: &Cpu, memory: &'a ReadProbe, shape: ProductShape) -> Result<Self, EngineError> {
+        let ProductShape { tensor_type, n_cols, n_bytes, next, n_tokens, rounding } = shape;
         let row_bytes = tensor_type.row_bytes(n_cols as u64).expect("a whole number of blocks") as usize;
         let n_rows = n_bytes.min(memory.n_bytes()) / row_bytes;
         let mut x = Activations::new(n_cols, n_tokens, rounding);
@@ -212,17 +220,15 @@ mod tests {
         let cpu = Cpu::new(Isa::best(), 1).unwrap();
         let memory = ReadProbe::new(64 << 10).unwrap();
         for format in FORMATS {
-            let mut probe = ProductProbe::new(
-                &cpu,
-                &memory,
-                format.tensor_type,
-                512,
-                16 << 10,
-                NextWeights::Other,
-                2,
-                Rounding::Once,
-            )
-            .unwrap();
+            let shape = ProductShape {
+                tensor_type: format.tensor_type,
+                n_cols: 512,
+                n_bytes: 16 << 10,
+                next: NextWeights::Other,
+                n_tokens: 2,
+                rounding: Rounding::Once,
+            };
+            let mut probe = ProductProbe::new(&cpu, &memory, shape).unwrap();
             (0..5).for_each(|_| probe.run(&cpu));
             assert!(probe.y.iter().all(|y| y.is_finite()), "{}", format.tensor_type);
             assert!(probe.n_bytes() > 0 && probe.n_ops() > 0.0);

@@ -87,19 +87,23 @@ fn load(worker: &Worker, path: &Path, options: &LoadOptions) -> Result<(), Engin
 
 /// Models of different make, with caches and buffers of tens of kilobytes and more.
 fn models(folder: &Path) -> Vec<(PathBuf, LoadOptions)> {
+    let large = |options: LoadOptions| LoadOptions {
+        n_threads: 2,
+        context_length: 16 << 10,
+        kv_types: KvTypes::both(KvType::F32),
+        n_batch: 512,
+        ..options
+    };
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arch");
+    let names = ["gemma3", "gpt-oss", "deepseek2", "lfm2", "qwen35moe", "nemotron_h_moe"];
+    let fixtures = names.iter().map(|name| {
+        let path = data.join(format!("{name}.gguf"));
+        let options = LoadOptions::all_cpu(&ModelFacts::from_file(&path).unwrap(), 2, 16 << 10).unwrap();
+        (path, large(options))
+    });
     let path = folder.join("tiny.gguf");
     TINY.write(&path);
-    let names = ["gemma3", "gpt-oss", "deepseek2", "lfm2", "qwen35moe", "nemotron_h_moe"];
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arch");
-    let paths = names.iter().map(|name| data.join(format!("{name}.gguf"))).chain([path]);
-    paths
-        .map(|path| {
-            let mut options = LoadOptions::all_cpu(&ModelFacts::from_file(&path).unwrap(), 2, 16 << 10).unwrap();
-            options.n_batch = 512;
-            options.kv_types = KvTypes::both(KvType::F32);
-            (path, options)
-        })
-        .collect()
+    fixtures.chain([(path, large(TINY.options()))]).collect()
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tandem_engine::Flow;
 use tandem_engine::cpu::{Cpu, Isa, Rounding};
 use tandem_engine::error::EngineError;
-use tandem_engine::probe::{NextWeights, ProductProbe, ReadProbe};
+use tandem_engine::probe::{NextWeights, ProductProbe, ProductShape, ReadProbe};
 use tandem_engine::quant::FORMATS;
 
 use super::{machine_name, small_model};
@@ -115,13 +115,17 @@ fn kernel(
     all: &Cpu,
     n_threads: u32,
 ) -> Result<KernelRate, CalibrateError> {
+    let (same, once) = (NextWeights::Same, Rounding::Once);
+    let probe = |cpu: &Cpu, n_bytes: usize, next: NextWeights, n_tokens: usize, rounding: Rounding| {
+        let shape = ProductShape { tensor_type, n_cols: N_COLS, n_bytes, next, n_tokens, rounding };
+        ProductProbe::new(cpu, memory, shape)
+    };
     let bytes_per_s = |cpu: &Cpu, n_bytes: usize, next: NextWeights, rounding: Rounding| -> Result<f64, EngineError> {
-        let mut probe = ProductProbe::new(cpu, memory, tensor_type, N_COLS, n_bytes, next, 1, rounding)?;
+        let mut probe = probe(cpu, n_bytes, next, 1, rounding)?;
         let n_bytes = probe.n_bytes() as f64;
         Ok(n_bytes / best_seconds(|| probe.run(cpu)))
     };
-    let (same, once) = (NextWeights::Same, Rounding::Once);
-    let mut prompt = ProductProbe::new(one, memory, tensor_type, N_COLS, CACHED_BYTES, same, N_PROMPT_TOKENS, once)?;
+    let mut prompt = probe(one, CACHED_BYTES, same, N_PROMPT_TOKENS, once)?;
     let n_ops = prompt.n_ops();
     Ok(KernelRate {
         tensor_type: tensor_type.to_string(),

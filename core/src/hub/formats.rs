@@ -157,7 +157,8 @@ mod tests {
 
     #[test]
     fn formats_are_told_by_tags_files_and_names() {
-        let cases: &[(&str, &[&str], &[&str], &[ModelFormat])] = &[
+        type Case = (&'static str, &'static [&'static str], &'static [&'static str], &'static [ModelFormat]);
+        let cases: &[Case] = &[
             ("Qwen/Qwen3-8B", &["safetensors"], &["model-00001-of-00005.safetensors", "config.json"], &[Safetensors]),
             ("Qwen/Qwen3-8B-AWQ", &["awq", "safetensors"], &["model.safetensors"], &[Awq, Safetensors]),
             ("TheBloke/Llama-2-7B-GPTQ", &[], &["model.safetensors", "quantize_config.json"], &[Gptq, Safetensors]),
