@@ -6,8 +6,8 @@ use std::fmt;
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use tandem_engine::cpu::{Cpu, Isa};
-use tandem_engine::probe::{NextWeights, ProductProbe, ReadProbe};
+use tandem_engine::cpu::{Cpu, Isa, Rounding};
+use tandem_engine::probe::{NextWeights, ProductProbe, ProductShape, ReadProbe};
 use tandem_engine::quant::{FORMATS, Format};
 
 /// Far more than the caches hold.
@@ -73,8 +73,15 @@ fn prompt(bencher: Bencher<'_, '_>, case: Case) {
 /// Bytes of weights per second, and operations (items) per second.
 fn product(bencher: Bencher<'_, '_>, case: Case, held: usize, n_bytes: usize, next: NextWeights, n_tokens: usize) {
     let (cpu, memory) = (one_thread(case.isa), memory(held));
-    let mut probe = ProductProbe::new(&cpu, &memory, case.format.tensor_type, N_COLS, n_bytes, next, n_tokens)
-        .expect("a machine for benchmarks has the memory");
+    let shape = ProductShape {
+        tensor_type: case.format.tensor_type,
+        n_cols: N_COLS,
+        n_bytes,
+        next,
+        n_tokens,
+        rounding: Rounding::Once,
+    };
+    let mut probe = ProductProbe::new(&cpu, &memory, shape).expect("a machine for benchmarks has the memory");
     let bencher = bencher.counter(BytesCount::new(probe.n_bytes())).counter(ItemsCount::new(probe.n_ops() as usize));
     bencher.bench_local(|| probe.run(&cpu));
 }

@@ -5,8 +5,8 @@
 //!     instructions                               lists the types and instruction sets
 #![expect(clippy::print_stdout, reason = "a script reads what this prints")]
 
-use tandem_engine::cpu::{Cpu, Isa};
-use tandem_engine::probe::{NextWeights, ProductProbe, ReadProbe};
+use tandem_engine::cpu::{Cpu, Isa, Rounding};
+use tandem_engine::probe::{NextWeights, ProductProbe, ProductShape, ReadProbe};
 use tandem_engine::quant::FORMATS;
 
 /// Weights per row.
@@ -27,8 +27,15 @@ fn main() {
         (n_tokens.parse().expect("a number of tokens"), n_runs.parse().expect("a number of runs"));
     let cpu = Cpu::new(isa, 1).expect("an instruction set that is present");
     let memory = ReadProbe::new(N_BYTES).expect("64 KiB of memory");
-    let mut probe = ProductProbe::new(&cpu, &memory, format.tensor_type, N_COLS, N_BYTES, NextWeights::Same, n_tokens)
-        .expect("memory for a small matrix");
+    let shape = ProductShape {
+        tensor_type: format.tensor_type,
+        n_cols: N_COLS,
+        n_bytes: N_BYTES,
+        next: NextWeights::Same,
+        n_tokens,
+        rounding: Rounding::Once,
+    };
+    let mut probe = ProductProbe::new(&cpu, &memory, shape).expect("memory for a small matrix");
     (0..n_runs).for_each(|_| probe.run(&cpu));
     println!("{}", probe.n_ops() / 2.0);
 }
