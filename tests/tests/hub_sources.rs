@@ -11,8 +11,9 @@ use tandem_core::paths::Paths;
 use tandem_core::token::KeyStore;
 use tandem_core::wire::{
     DownloadRequest, ErrorCode, HashWord, HubKind, HubSource, ModelFormat, PlanVersionsRequest, ProxyKind,
-    ProxySettings, Reach, SearchRequest, Settings, TokenKeep, TokenPlace, TokenRequest, Wishes,
+    ProxySettings, Reach, SearchRequest, Settings, TokenKeep, TokenPlace, TokenRequest,
 };
+use tandem_engine::Flow;
 use tandem_tests::hub::{Fault, Repo, Rule, Side, TestHub, TestHubOptions, demo_repos, tiny_gguf};
 use tandem_tests::proxy::TestProxy;
 
@@ -195,8 +196,8 @@ async fn a_mirror_sees_the_token_only_when_allowed() {
     let (origin, mirror) = (start(), start());
     let app = open(root.path(), &[&origin, &mirror], &[]);
     let plan = |app: Arc<App>| async move {
-        let request = PlanVersionsRequest { repo: GATED.into(), wishes: Wishes::default() };
-        match api::plan_versions(&app, request).await {
+        let request = PlanVersionsRequest { repo: GATED.into(), ..PlanVersionsRequest::default() };
+        match api::plan_versions(&app, request, Box::new(|_| Flow::Continue)).await {
             Ok(planned) => planned.versions[0].refusal.as_ref().map(|refusal| refusal.code),
             // A wrong token is refused before anything is listed.
             Err(failure) => Some(failure.code),
@@ -214,6 +215,8 @@ async fn a_mirror_sees_the_token_only_when_allowed() {
     assert_ne!(plan(Arc::clone(&app)).await, Some(ErrorCode::LicenceNotAccepted));
     assert_eq!(api::check_token(&app).await.unwrap().account.as_deref(), Some("owner-of-hf_accepted"));
 
+    // Another file than the one whose header is known by now.
+    mirror.replace(GATED, "Tiny-Gated-Q8_0.gguf", tiny_gguf("pangolin"));
     use_source(&app, &mirror, &[]).await;
     assert_eq!(plan(Arc::clone(&app)).await, Some(ErrorCode::TokenWithheld));
     assert!(mirror.seen().iter().all(|seen| seen.authorization.is_none()), "not even once");

@@ -12,16 +12,12 @@ use crate::wire::{Failure, HubKind, HubSource, Settings, TokenRequest};
 impl App {
     /// The sources known by name, each with a client; the one in use sees the token that it may see.
     pub(crate) fn hubs(&self) -> Result<Vec<(HubSource, Arc<Hub>)>, Failure> {
-        let settings = self.store.settings()?;
-        let client = |source: HubSource| Ok((source.clone(), self.client(&source, &settings)?));
-        known(&self.options).into_iter().map(client).collect()
+        Ok(self.hubs_of(&self.store.settings()?)?)
     }
 
     /// Sources that can be asked for a second word on a hash: all that are known but the one in use.
     pub(crate) fn other_hubs(&self) -> Result<Vec<Arc<Hub>>, Failure> {
-        let in_use = self.remote().hub;
-        let hubs = self.hubs()?.into_iter().map(|(_, hub)| hub);
-        Ok(hubs.filter(|hub| hub.base_url() != in_use.base_url()).collect())
+        Ok(self.others_of(&self.store.settings()?)?)
     }
 
     /// Talks to the hub of these settings from now on.
@@ -30,6 +26,14 @@ impl App {
         let mut remote = lock_of(&self.remote);
         remote.downloads.set_hub(Arc::clone(&hub));
         remote.hub = hub;
+        drop(remote);
+        self.use_mirrors(settings)
+    }
+
+    /// Lets the downloads ask the other sources where what they got turns out damaged.
+    pub(super) fn use_mirrors(&self, settings: &Settings) -> Result<(), Failure> {
+        let others = self.others_of(settings)?;
+        self.remote().downloads.set_mirrors(others);
         Ok(())
     }
 
@@ -66,6 +70,17 @@ impl App {
         if let Err(error) = started {
             tracing::warn!(error = %TokenError::NoKeyStore { detail: error.to_string() }, "no access token");
         }
+    }
+
+    fn hubs_of(&self, settings: &Settings) -> Result<Vec<(HubSource, Arc<Hub>)>, HubError> {
+        let client = |source: HubSource| Ok((source.clone(), self.client(&source, settings)?));
+        known(&self.options).into_iter().map(client).collect()
+    }
+
+    fn others_of(&self, settings: &Settings) -> Result<Vec<Arc<Hub>>, HubError> {
+        let in_use = self.remote().hub;
+        let hubs = self.hubs_of(settings)?.into_iter().map(|(_, hub)| hub);
+        Ok(hubs.filter(|hub| hub.base_url() != in_use.base_url()).collect())
     }
 
     fn client(&self, source: &HubSource, settings: &Settings) -> Result<Arc<Hub>, HubError> {

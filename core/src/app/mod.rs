@@ -216,6 +216,9 @@ impl App {
             _lock: lock,
         });
         app.recall_token();
+        if let Err(failure) = app.store.settings().map_err(Failure::from).and_then(|kept| app.use_mirrors(&kept)) {
+            tracing::warn!(message = %failure.message.en, "no other source for downloads");
+        }
         Ok(app)
     }
 
@@ -306,6 +309,7 @@ impl App {
             *remote = Remote::open(Arc::clone(&remote.hub), models_dir.clone(), &self.library, &self.watchers)?;
             drop(remote);
             self.library.set_models_dir(&models_dir);
+            self.use_mirrors(settings)?;
         }
         self.remote().downloads.set_limits(limits(settings));
         Ok(self.store.set_settings(settings)?)
