@@ -278,7 +278,7 @@ fn what_the_hub_says_becomes_the_exit_code() {
     for (repo, exit, code) in [
         ("nobody/nothing", 4, "not_found"),
         ("tandem-demo/Tiny-Safetensors", 4, "no_gguf_in_repo"),
-        ("tandem-demo/Tiny-Gated-GGUF", 4, "gated"),
+        ("tandem-demo/Tiny-Gated-GGUF", 4, "token_missing"),
         ("tandem-demo/Tiny-Unknown-GGUF", 5, "unknown_architecture"),
     ] {
         let (got, failure) = tandem.failure(&["pull", repo]);
