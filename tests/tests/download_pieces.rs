@@ -50,7 +50,7 @@ async fn whatever_befalls_connections_the_file_ends_right() {
         ("ranges ignored later", vec![cdn(Fault::IgnoreRange).after(3)]),
         ("shifted", vec![cdn(Fault::ShiftRange { by: 1 }).after(3).times(3)]),
         ("short and long", vec![cdn(Fault::ShortBody { by: 9 }).times(5), cdn(Fault::LongBody { by: 9 }).after(5)]),
-        ("flips", (0..5).map(|n| cdn(Fault::FlipBit { at: 8 * n * PIECE + 7 }).times(3)).collect()),
+        ("flips", (0..5).map(|n| cdn(Fault::FlipBit { at: 8 * n * PIECE + 7 }).times(1)).collect()),
     ];
     for (name, rules) in cases {
         let (bytes, test_hub, folder) = setting();
@@ -106,12 +106,11 @@ async fn a_damaged_disk_costs_the_damaged_piece() {
 #[tokio::test]
 async fn damage_on_the_wire_is_found_and_only_that_is_kept_anew() {
     let (bytes, test_hub, folder) = setting();
-    test_hub.fault(cdn(Fault::FlipBit { at: 20 * PIECE + 5 }).times(7));
+    test_hub.fault(cdn(Fault::FlipBit { at: 20 * PIECE + 5 }).times(1));
     let mut downloader = open(&test_hub, folder.path());
     let id = downloader.start(REPO).await.id;
     // All arrives before the damage can be known.
     downloader.until(&id, |download| download.state == DownloadState::Repairing).await;
-    test_hub.heal();
     let done = finish(&mut downloader, &id, &bytes).await;
     assert_eq!(done.n_repaired, 1);
 }
@@ -142,12 +141,11 @@ async fn a_bad_mirror_spoils_nothing() {
     drop(dead);
     for mirror in [client(&other_file), client(&damaged), dead_client] {
         let (test_hub, folder) = (hub_with(&bytes), tempfile::tempdir().unwrap());
-        test_hub.fault(cdn(Fault::FlipBit { at: 20 * PIECE }).times(9));
+        test_hub.fault(cdn(Fault::FlipBit { at: 20 * PIECE }).times(1));
         let mut downloader = open(&test_hub, folder.path());
         downloader.downloads.set_mirrors(vec![mirror]);
         let id = downloader.start(REPO).await.id;
         downloader.until(&id, |download| download.state == DownloadState::Repairing).await;
-        test_hub.heal();
         finish(&mut downloader, &id, &bytes).await;
     }
 }

@@ -20,7 +20,7 @@ pub enum Fault {
     },
     /// 200 with the whole file, whatever range was asked for.
     IgnoreRange,
-    /// One bit is wrong.
+    /// One bit is wrong. Befalls only requests for the byte.
     FlipBit {
         /// Offset in the file.
         at: u64,
@@ -127,8 +127,15 @@ impl Rule {
     }
 
     /// Counts a request; the fault, if this request is one of those meant.
-    pub(super) fn strike(&mut self, side: Side, path: &str) -> Option<Fault> {
+    ///
+    /// range    its `Range`, if it has one
+    pub(super) fn strike(&mut self, side: Side, path: &str, range: Option<&str>) -> Option<Fault> {
         if side != self.side || !path.contains(&self.target) || self.times == 0 {
+            return None;
+        }
+        if let (Fault::FlipBit { at }, Some((first, last))) = (&self.fault, range.and_then(ends))
+            && !(first..=last).contains(at)
+        {
             return None;
         }
         if self.skip > 0 {
@@ -138,6 +145,12 @@ impl Rule {
         self.times -= 1;
         Some(self.fault.clone())
     }
+}
+
+/// First and last byte of `bytes=1-5` or `bytes=1-`.
+fn ends(range: &str) -> Option<(u64, u64)> {
+    let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    Some((first.parse().ok()?, if last.is_empty() { u64::MAX } else { last.parse().ok()? }))
 }
 
 /// A request as it arrived.

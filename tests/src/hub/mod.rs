@@ -207,7 +207,8 @@ impl State {
             sent_bytes: AtomicU64::new(0),
         });
         lock(&self.seen).push(Arc::clone(&seen));
-        let faults: Vec<Fault> = lock(&self.rules).iter_mut().filter_map(|rule| rule.strike(side, &path)).collect();
+        let strike = |rule: &mut Rule| rule.strike(side, &path, seen.range.as_deref());
+        let faults: Vec<Fault> = lock(&self.rules).iter_mut().filter_map(strike).collect();
         for fault in &faults {
             if let Fault::Replace { bytes } = fault {
                 let (repo, file) = resolve::repo_and_file(&path).expect("only files can be replaced");
