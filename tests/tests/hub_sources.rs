@@ -289,16 +289,16 @@ struct MemoryStore(Mutex<Option<String>>);
 
 impl KeyStore for MemoryStore {
     fn read(&self) -> Result<Option<String>, String> {
-        Ok(self.0.lock().unwrap().clone())
+        Ok(self.0.lock().expect("no panic").clone())
     }
 
     fn write(&self, text: &str) -> Result<(), String> {
-        *self.0.lock().unwrap() = Some(text.to_owned());
+        *self.0.lock().expect("no panic") = Some(text.to_owned());
         Ok(())
     }
 
     fn remove(&self) -> Result<(), String> {
-        *self.0.lock().unwrap() = None;
+        *self.0.lock().expect("no panic") = None;
         Ok(())
     }
 }
