@@ -1,7 +1,5 @@
 //! Sources other than the hub itself, over real HTTP: ModelScope, mirrors, proxies, a second word on a hash, and who sees
 //! the token.
-#![expect(clippy::unwrap_used, reason = "helpers of tests, which may")]
-
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
