@@ -1,5 +1,6 @@
 //! Sources other than the hub itself, over real HTTP: ModelScope, mirrors, proxies, a second word on a hash, and who sees
 //! the token.
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
