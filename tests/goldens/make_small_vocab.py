@@ -7,9 +7,7 @@
 Asks for the ids of each line of at most 100 characters.
 
 - `vocab-small.gguf` is trained on those lines without a pre-tokenizer, so that it has tokens across every place where a
-  pre-tokenizer may cut, and ids tell where it did. `token-goldens-rules.jsonl` has one JSON object per pre-tokenizer. Where
-  llama.cpp only approximates the pattern that a model's makers published, the ids are those of Hugging Face's `tokenizers`
-  under the published pattern, and `llama_cpp_differs` lists the lines for which llama.cpp's are others.
+  pre-tokenizer may cut, and ids tell where it did. `token-goldens-rules.jsonl` has one JSON object per pre-tokenizer.
 - `vocab-small-spm.gguf` and `vocab-small-gemma4.gguf` are what the lines need of Phi-3's vocabulary (MIT licence) and Gemma 4's
   (Apache 2.0 licence): every byte, every special token, every token that comes out, and what it is merged from.
   `token-goldens-characters.jsonl` has one JSON object per vocabulary and change of its keys.
@@ -28,39 +26,8 @@ from make_token_goldens import load, tokenize
 RULES = [
     "llama-bpe", "glm4", "dbrx", "qwen2", "qwen35", "deepseek-v3", "gpt-2", "smollm", "falcon",
     "bloom", "viking", "seed-coder", "bailingmoe", "minicpm5", "exaone-moe", "laguna", "superbpe", "spark2_5", "ufakzeka", "default",
+    "deepseek-llm", "deepseek-coder", "gpt-4o", "tekken", "kimi-k2", "youtu",
 ]
-
-CONTRACTION = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-
-
-def cased(contraction, digits, line_ends=r"[\r\n/]*", but=""):
-    upper, lower = rf"[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}{but}]", rf"[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}{but}]"
-    first = r"[^\r\n\p{L}\p{N}]?"
-    words = f"{first}{upper}*{lower}+{contraction}|{first}{upper}+{lower}*{contraction}"
-    return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+{line_ends}|{SPACES}"
-
-
-DEEPSEEK_LETTERS = (
-    r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
-)
-
-# The patterns as published: of o200k and of Kimi K2 in their tiktoken files, of the others in their `tokenizer.json`. For
-# DeepSeek's, llama.cpp takes any white space beyond ASCII for a vertical tab, which is in none of their classes.
-PUBLISHED = {
-    "deepseek-llm": [
-        r"[\r\n]", DEEPSEEK_LETTERS, r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", "[一-龥ࠀ-一가-퟿]+", r"\p{N}+",
-    ],
-    "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}"],
-    "gpt-4o": [cased(f"{CONTRACTION}?", r"\p{N}{1,3}")],
-    "tekken": [cased("", r"\p{N}")],
-    "kimi-k2": [r"\p{Han}+|" + cased(f"{CONTRACTION}?", r"\p{N}{1,3}", r"[\r\n]*", r"&&[^\p{Han}]")],
-    "youtu": [
-        "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
-        cased(f"{CONTRACTION}?", r"\p{N}"),
-    ],
-}
-TAKES_WHOLE_TOKENS = ["tekken", "youtu"]
 
 # Changes of keys under which the vocabularies of characters are asked; `None` leaves a key out.
 CHANGES = {
@@ -168,18 +135,6 @@ def split(merge):
     return merge[:at], merge[at + 1:]
 
 
-def published(vocabulary, rule):
-    """Hugging Face's tokenizer of the published pattern."""
-    merges = [split(merge) for merge in vocabulary.merges]
-    by_text = {token: i for i, token in enumerate(vocabulary.tokens)}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(by_text, merges, ignore_merges=rule in TAKES_WHOLE_TOKENS))
-    pre = tokenizers.pre_tokenizers
-    cuts = [pre.Split(tokenizers.Regex(pattern), "isolated") for pattern in PUBLISHED[rule]]
-    tokenizer.pre_tokenizer = pre.Sequence([*cuts, pre.ByteLevel(add_prefix_space=False, use_regex=False)])
-    tokenizer.add_special_tokens([text for text, kind in zip(vocabulary.tokens, vocabulary.types) if kind == 3])
-    return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
-
-
 def asked(vocabulary, texts, changes, special=True):
     """llama.cpp's ids."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -198,12 +153,8 @@ def main():
     small = Vocabulary.trained([text for text in short if "</s>" not in text], "<|endoftext|>")
     small.write(f"{folder}/vocab-small.gguf", {"tokenizer.ggml.pre": "gpt-2"})
     with open(f"{folder}/token-goldens-rules.jsonl", "w") as out:
-        for rule in [*RULES, *PUBLISHED]:
+        for rule in RULES:
             golden = {"pre": rule, "ids": asked(small, short, {"tokenizer.ggml.pre": rule})}
-            if rule in PUBLISHED:
-                ids = [published(small, rule)(text) for text in short]
-                golden["llama_cpp_differs"] = [i for i, pair in enumerate(zip(golden["ids"], ids)) if pair[0] != pair[1]]
-                golden["ids"] = ids
             out.write(json.dumps(golden, separators=(",", ":")) + "\n")
 
     with open(f"{folder}/token-goldens-characters.jsonl", "w") as out:
