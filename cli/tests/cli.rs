@@ -140,7 +140,8 @@ fn logits_that_cannot_be_had_leave_no_file() {
     let (tokens, out) = (dir.path().join("ids.json"), dir.path().join("out.f32"));
     std::fs::write(&tokens, "[1, 2, 999999]").unwrap();
     let args = ["logits", &text(&smollm2()), "--tokens", &text(&tokens), "--out", &text(&out)];
-    assert_eq!(tandem.failure(&args).0, 1);
+    let (code, failure) = tandem.failure(&args);
+    assert_eq!((code, &failure["code"]), (1, &json!("bad_request")), "{failure}");
     assert!(!out.exists());
     std::fs::write(&out, "of somebody else").unwrap();
     assert_eq!(tandem.failure(&args).0, 1);

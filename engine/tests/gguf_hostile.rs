@@ -148,11 +148,25 @@ fn absurd_numbers_anywhere_are_survived() {
 fn counts_beyond_the_file_are_refused_before_they_are_believed() {
     let (bytes, _) = file();
     for at in [8, 16] {
-        for count in [1 << 20, 1 << 40, u64::MAX] {
+        for count in [1 << 32, 1 << 40, u64::MAX] {
             let mut hostile = bytes.clone();
             hostile[at..at + 8].copy_from_slice(&count.to_le_bytes());
             assert!(matches!(read(&hostile), Err(GgufError::TooMany { got, .. }) if got == count));
         }
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_is_called_cut_wherever_that_is() {
+    let (bytes, _) = file();
+    for kept in 1..bytes.len() {
+        let error = read(&bytes[..kept]).unwrap_err();
+        let (GgufError::Truncated { needed_bytes: needed, .. }
+        | GgufError::TensorOutsideFile { end_bytes: needed, .. }) = error
+        else {
+            panic!("{kept}: {error}");
+        };
+        assert!(needed > kept as u64, "{kept}: {needed}");
     }
 }
 

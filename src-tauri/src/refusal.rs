@@ -4,6 +4,7 @@
 
 use std::process::ExitCode;
 
+use tandem_core::error::detail;
 use tandem_core::wire::{ErrorCode, Failure, Text};
 
 /// Why there will be no window.
@@ -55,7 +56,7 @@ fn code(failure: &Failure) -> u8 {
 }
 
 fn no_window(error: &tauri::Error) -> Text {
-    Text::new(format!("the window cannot be opened: {error}"), format!("无法打开窗口：{error}"))
+    Text::new(format!("the window cannot be opened: {error}"), format!("无法打开窗口{}", detail(&error)))
 }
 
 fn no_window_hint() -> Text {

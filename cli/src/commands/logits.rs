@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tandem_core::error::{FileAction, FileError};
+use tandem_core::error::{FileAction, FileError, detail};
 use tandem_core::wire::Text;
 use tandem_engine::Flow;
 use tandem_engine::gguf::ModelFacts;
@@ -48,7 +48,7 @@ fn read_tokens(path: &Path) -> anyhow::Result<Vec<u32>> {
         bad_request(
             Text::new(
                 format!("`{path}` is not a list of token ids: {error}"),
-                format!("`{path}` 不是词元 id 列表：{error}"),
+                format!("`{path}` 不是词元 id 列表{}", detail(&error)),
             ),
             Text::new("give a JSON array such as `[1, 2, 3]`", "使用 JSON 数组，例如 `[1, 2, 3]`"),
         )

@@ -2,6 +2,7 @@
 use std::io::{self, BufRead as _, Write as _};
 
 use serde::{Deserialize, Serialize};
+use tandem_core::error::detail;
 use tandem_core::wire::Text;
 use tandem_engine::error::EngineError;
 use tandem_engine::gguf::ModelFacts;
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &args::Tokenize) -> anyhow::Result<()> {
             bad_request(
                 Text::new(
                     format!("line {} of standard input is not `{{\"text\": …}}`: {why}", i + 1),
-                    format!("标准输入第 {} 行不是 `{{\"text\": …}}`：{why}", i + 1),
+                    format!("标准输入第 {} 行不是 `{{\"text\": …}}`{}", i + 1, detail(&why)),
                 ),
                 Text::new("give one JSON object in a line, in UTF-8", "每行一个 JSON 对象，使用 UTF-8 编码"),
             )

@@ -1,10 +1,11 @@
 //! What the engine's errors mean to a person.
 
+use tandem_engine::cpu::CpuError;
 use tandem_engine::error::EngineError;
 use tandem_engine::gguf::{Found, GgufError, NotChat, Refusal};
 use tandem_engine::token::TokenizerError;
 
-use super::{Explain, FileAction, FileError, size};
+use super::{Explain, FileAction, FileError, detail, size};
 use crate::wire::{ErrorCode, Failure, Text};
 
 impl Explain for GgufError {
@@ -55,7 +56,7 @@ impl Explain for GgufError {
                     ErrorCode::UnknownTensorType,
                     Text::new(
                         format!("the model uses a quantisation that is not known here: {self}"),
-                        format!("模型使用了此处未知的量化类型：{self}"),
+                        format!("模型使用了此处未知的量化类型{}", detail(self)),
                     ),
                     other_version(),
                 )
@@ -68,7 +69,7 @@ impl Explain for GgufError {
             }
             _ => Failure::new(
                 ErrorCode::GgufDamaged,
-                Text::new(format!("the file is damaged: {self}"), format!("文件已损坏：{self}")),
+                Text::new(format!("the file is damaged: {self}"), format!("文件已损坏{}", detail(self))),
                 Text::new("download it again", "重新下载"),
             ),
         }
@@ -119,7 +120,7 @@ impl Explain for EngineError {
                 ErrorCode::GgufDamaged,
                 Text::new(
                     format!("the model's tokenizer cannot be used: {source}"),
-                    format!("无法使用模型的分词器：{source}"),
+                    format!("无法使用模型的分词器{}", detail(source)),
                 ),
                 other_model(),
             ),
@@ -128,7 +129,7 @@ impl Explain for EngineError {
                 ErrorCode::UnknownArchitecture,
                 Text::new(
                     format!("models of the `{architecture}` family with {feature} do not run here yet"),
-                    format!("暂不支持带有 {feature} 的 `{architecture}` 系列模型"),
+                    format!("暂不支持这种 `{architecture}` 系列模型{}", detail(feature)),
                 ),
                 other_model(),
             ),
@@ -146,7 +147,7 @@ impl Explain for EngineError {
             | Self::WeightNotFinite { .. }
             | Self::TensorShape { .. } => Failure::new(
                 ErrorCode::GgufDamaged,
-                Text::new(format!("the file is incomplete: {self}"), format!("文件不完整：{self}")),
+                Text::new(format!("the file is incomplete: {self}"), format!("文件不完整{}", detail(self))),
                 Text::new("download it again, or choose another conversion", "重新下载，或者选择其他转换版本"),
             ),
             Self::LogitsNotFinite { .. } => Failure::new(
@@ -189,6 +190,27 @@ impl Explain for EngineError {
                 ),
                 Text::new("use a cache of type `f16`", "使用 `f16` 类型的缓存"),
             ),
+            Self::NoTokens => Failure::new(
+                ErrorCode::BadRequest,
+                Text::new("there is nothing to compute: no tokens were given", "没有可计算的内容：未给出词元"),
+                Text::new("give at least one token", "至少给出一个词元"),
+            ),
+            Self::TokenUnknown { token, n_vocab } => Failure::new(
+                ErrorCode::BadRequest,
+                Text::new(
+                    format!("token {token} does not exist: this model has tokens 0 to {}", n_vocab.saturating_sub(1)),
+                    format!("词元 {token} 不存在：该模型的词元为 0 到 {}", n_vocab.saturating_sub(1)),
+                ),
+                Text::new("use ids of this model's own tokenizer", "使用该模型自己的分词器给出的编号"),
+            ),
+            Self::Cpu(CpuError::IsaMissing { isa }) => Failure::new(
+                ErrorCode::BadRequest,
+                Text::new(
+                    format!("this processor does not have the instruction set `{isa}`"),
+                    format!("此处理器没有指令集 `{isa}`"),
+                ),
+                Text::new("leave the choice to the app", "由应用自行选择"),
+            ),
             Self::ContextOverflow { n_tokens, context_length, .. } => context_full(*n_tokens, *context_length),
             Self::Cancelled => cancelled(),
             Self::NotLoaded => Failure::new(
@@ -196,13 +218,18 @@ impl Explain for EngineError {
                 Text::new("no model is loaded", "尚未加载模型"),
                 Text::new("load a model first", "先加载一个模型"),
             ),
-            _ => Failure::new(
-                ErrorCode::EngineFailed,
-                Text::new(format!("the engine failed: {self}"), format!("引擎出错：{self}")),
-                Text::new("load the model again; chats are kept", "重新加载模型；对话已保存"),
-            ),
+            Self::Panicked { message } => engine_failed(message),
+            _ => engine_failed(self),
         }
     }
+}
+
+fn engine_failed(said: &(impl std::fmt::Display + ?Sized)) -> Failure {
+    Failure::new(
+        ErrorCode::EngineFailed,
+        Text::new(format!("the engine failed: {said}"), format!("引擎出错{}", detail(said))),
+        Text::new("load the model again; chats are kept", "重新加载模型；对话已保存"),
+    )
 }
 
 /// The conversation is longer than the context.
@@ -237,13 +264,15 @@ fn explain_io(path: &std::path::Path, source: &std::io::Error) -> Failure {
 }
 
 fn truncated(needed_bytes: u64, file_bytes: u64) -> Failure {
-    let missing = size(needed_bytes.saturating_sub(file_bytes));
+    let missing_bytes = needed_bytes.saturating_sub(file_bytes);
+    let (en, zh) = match missing_bytes {
+        1 => ("1 byte is".to_owned(), "1 字节".to_owned()),
+        2..1024 => (format!("{missing_bytes} bytes are"), format!("{missing_bytes} 字节")),
+        _ => (format!("{} are", size(missing_bytes)), size(missing_bytes)),
+    };
     Failure::new(
         ErrorCode::GgufTruncated,
-        Text::new(
-            format!("the file ends too early: at least {missing} are missing"),
-            format!("文件不完整：至少缺少 {missing}"),
-        ),
+        Text::new(format!("the file ends too early: at least {en} missing"), format!("文件不完整：至少缺少 {zh}")),
         Text::new("fetch the rest: start the download again", "补下缺失部分：重新开始下载"),
     )
 }
@@ -366,7 +395,19 @@ mod tests {
                 "the conversation has 600 tokens, 88 more than the context of 512",
             ),
             (EngineError::Cancelled.explain(), ErrorCode::Cancelled, "stopped on request"),
-            (EngineError::NoTokens.explain(), ErrorCode::EngineFailed, "the engine failed: no tokens were given"),
+            (
+                EngineError::NoTokens.explain(),
+                ErrorCode::BadRequest,
+                "there is nothing to compute: no tokens were given",
+            ),
+            (
+                EngineError::TokenUnknown { token: 9, n_vocab: 9 }.explain(),
+                ErrorCode::BadRequest,
+                "token 9 does not exist: this model has tokens 0 to 8",
+            ),
+            (truncated(9, 8), ErrorCode::GgufTruncated, "the file ends too early: at least 1 byte is missing"),
+            (truncated(9, 2), ErrorCode::GgufTruncated, "the file ends too early: at least 7 bytes are missing"),
+            (EngineError::Panicked { message: "x".into() }.explain(), ErrorCode::EngineFailed, "the engine failed: x"),
         ];
         for (failure, code, message) in cases {
             assert_eq!((failure.code, failure.message.en.as_str()), (code, message));

@@ -123,6 +123,11 @@ pub fn bad_request(en: impl Into<String>, zh: impl Into<String>) -> Failure {
     Failure::new(ErrorCode::BadRequest, Text::new(en, zh), Text::new("go back and try again", "返回后重试"))
 }
 
+/// What the engine, a library or the system said in English, to stand behind a Chinese sentence.
+pub fn detail(said: &(impl std::fmt::Display + ?Sized)) -> String {
+    format!("（英文详情：{said}）")
+}
+
 /// A size as people read it: binary, one decimal, number and unit kept together.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];

@@ -114,7 +114,7 @@ impl Explain for LibraryError {
                 ErrorCode::Io,
                 Text::new(
                     format!("`{}` cannot be moved to the trash: {source}", path.display()),
-                    format!("无法将 `{}` 移到回收站：{source}", path.display()),
+                    format!("无法将 `{}` 移到回收站{}", path.display(), error::detail(source)),
                 ),
                 Text::new("delete the file in the file manager", "在文件管理器中删除该文件"),
             ),

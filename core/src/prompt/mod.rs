@@ -13,7 +13,7 @@ use minijinja::{Environment, Value, context};
 use tandem_engine::gguf::ModelFacts;
 use tandem_engine::token::{self, Special, Tokenizer};
 
-use crate::error::Explain;
+use crate::error::{Explain, detail};
 use crate::wire::{ErrorCode, Failure, Role, Text};
 use fallback::Family;
 use reasoning::Marks;
@@ -200,7 +200,7 @@ impl Template {
                 format!(
                     "this model's chat template failed ({reason}); the {name} format is used, and answers may be worse"
                 ),
-                format!("该模型的聊天模板出错（{reason}）；改用 {name} 格式，回答质量可能下降"),
+                format!("该模型的聊天模板出错{}；改用 {name} 格式，回答质量可能下降", detail(&reason)),
             ),
         }
     }
@@ -250,7 +250,7 @@ impl Explain for PromptError {
                 ErrorCode::BadRequest,
                 Text::new(
                     format!("the conversation cannot be rendered: {reason}"),
-                    format!("无法生成对话提示：{reason}"),
+                    format!("无法生成对话提示{}", detail(reason)),
                 ),
                 Text::new("start a new chat", "请新建对话"),
             ),

@@ -18,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode as SqliteCode, OpenFlags};
 
-use crate::error::{Explain, FileAction, FileError};
+use crate::error::{Explain, FileAction, FileError, detail};
 use crate::wire::{ErrorCode, Failure, Text};
 
 /// The open database.
@@ -175,7 +175,10 @@ impl Explain for StoreError {
             ),
             Self::Sqlite(error) => Failure::new(
                 ErrorCode::Io,
-                Text::new(format!("the chat database cannot be used: {error}"), format!("无法使用对话数据库：{error}")),
+                Text::new(
+                    format!("the chat database cannot be used: {error}"),
+                    format!("无法使用对话数据库{}", detail(error)),
+                ),
                 kept(),
             ),
             Self::Damaged { .. } | Self::Value(_) => Failure::new(

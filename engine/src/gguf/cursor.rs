@@ -73,8 +73,15 @@ impl<'a> Cursor<'a> {
     /// A count of records that take at least `min_bytes` each.
     pub(super) fn count(&mut self, what: &'static str, min_bytes: u64, cap: u64) -> Result<u64, Stop> {
         let got = self.u64(what)?;
-        let most = (self.remaining_bytes() / min_bytes).min(cap);
-        if got > most { Err(GgufError::TooMany { what, got, most }.into()) } else { Ok(got) }
+        let most = (MAX_HEADER_BYTES / min_bytes).min(cap);
+        if got > most {
+            return Err(GgufError::TooMany { what, got, most }.into());
+        }
+        let needed_bytes = self.position() + got * min_bytes;
+        if needed_bytes > self.file_bytes {
+            return Err(GgufError::Truncated { what, needed_bytes, file_bytes: self.file_bytes }.into());
+        }
+        Ok(got)
     }
 
     /// A length-prefixed run of bytes.
