@@ -28,6 +28,7 @@
 //! ```
 pub mod arch;
 pub mod cpu;
+mod damage;
 pub mod error;
 pub mod gguf;
 pub mod kv;

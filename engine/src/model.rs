@@ -9,6 +9,7 @@ use crate::Flow;
 use crate::arch::blocks::{Buffers, Sizes, Step};
 use crate::arch::{self, Architecture, Loader};
 use crate::cpu::{Cpu, Isa};
+use crate::damage;
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, ModelFacts, Piece, TensorFacts};
 use crate::kv::{Cache, CacheOptions, KvType, KvTypes, checkpoint_bytes};
@@ -189,6 +190,13 @@ impl Model {
     /// Layers.
     pub fn n_layers(&self) -> usize {
         self.options.placement.layers.len()
+    }
+
+    /// The error by the name of the damaged weight, if one is to blame for logits that are no numbers.
+    ///
+    /// on       called before each tensor is read through; `Break` ends the search
+    pub(crate) fn blamed(&self, error: EngineError, on: &mut dyn FnMut() -> Flow) -> EngineError {
+        damage::name_the_weight(error, &self.file, on)
     }
 
     /// Allocates caches and buffers of one session.

@@ -110,7 +110,7 @@ impl Session {
     ///
     /// chunks   lengths of the chunks, cycled; empty, zero or too large stands for the largest batch
     /// sink     called with the position and its logits [n_vocab]; `Break` cancels
-    /// Errors   as `feed`; `LogitsNotFinite`
+    /// Errors   as `feed`; `LogitsNotFinite`, `WeightNotFinite`
     pub fn teacher_forced(
         &mut self,
         tokens: &[u32],
@@ -135,7 +135,8 @@ impl Session {
                 let logits = self.buffers.logits.elems().chunks_exact(self.model.n_vocab());
                 for (row, logits) in rows.zip(logits) {
                     if let Some(token) = logits.iter().position(|logit| !logit.is_finite()) {
-                        return Err(EngineError::LogitsNotFinite { token: token as u32 });
+                        let error = EngineError::LogitsNotFinite { token: token as u32 };
+                        return Err(self.model.blamed(error, &mut || Flow::Continue));
                     }
                     go_on(sink(first + row, logits))?;
                 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use tandem_engine::Flow;
 use tandem_engine::error::EngineError;
-use tandem_engine::gguf::Writer;
+use tandem_engine::gguf::{ModelFacts, Writer};
 use tandem_engine::model::LoadOptions;
 use tandem_engine::sample::SamplerSettings;
 use tandem_engine::worker::{AtEnd, EndReason, GenerateEvent, GenerateRequest, GenerateStats, LoadEvent, Worker};
@@ -85,6 +85,23 @@ fn collect(
         }
     }
     panic!("the generation ended without a word");
+}
+
+#[test]
+fn a_damaged_matrix_is_named_when_an_answer_has_no_numbers() {
+    const NAME: &str = "blk.1.ffn_down.weight";
+    const ELEM: usize = 70;
+    let bench = bench();
+    let facts = ModelFacts::from_file(&bench.path).unwrap();
+    let at = facts.tensor(NAME).unwrap().offset_bytes as usize + ELEM * 4;
+    let mut bytes = std::fs::read(&bench.path).unwrap();
+    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    std::fs::write(&bench.path, bytes).unwrap();
+    bench.load().unwrap();
+    let (tokens, end) = collect(bench.generate(request(3, 2)));
+    assert!(tokens.is_empty());
+    let error = end.unwrap_err();
+    assert!(matches!(&error, EngineError::WeightNotFinite { tensor, elem: ELEM } if tensor == NAME), "{error}");
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn generate(
     let reason = match tokens(session, request, sink, stop, asked_at, &mut stats) {
         Ok(reason) => reason,
         Err(EngineError::Cancelled) => EndReason::Stopped,
-        Err(error) => return Err(error),
+        Err(error) => return Err(session.model().blamed(error, &mut || stop.flow())),
     };
     // It has ended whatever the sink says.
     let _ = sink(GenerateEvent::Done { reason, stats });
