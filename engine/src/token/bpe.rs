@@ -53,7 +53,7 @@ impl Bpe {
             spelling,
             ignores_merges,
             n_tokens: vocabulary.n_tokens() as u32,
-            merges: HashMap::new(),
+            merges: HashMap::with_capacity(merges.size_hint().0),
             byte_ids: Vec::new(),
             untokened: HashMap::new(),
             parts: Vec::new(),

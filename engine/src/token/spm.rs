@@ -44,7 +44,7 @@ impl Spm {
         let byte_id = |byte| vocabulary.byte_token(byte).or_else(|| vocabulary.token(&[byte])).or(unknown);
         let mut byte_ids = Box::new([NONE; 256]);
         (0..=u8::MAX).for_each(|byte| byte_ids[usize::from(byte)] = byte_id(byte).unwrap_or(NONE));
-        let max_bytes = vocabulary.texts().iter().map(|text| text.len() as u32).max().unwrap_or(0);
+        let max_bytes = vocabulary.texts().map(|text| text.len() as u32).max().unwrap_or(0);
         Ok(Self { ranks, byte_ids, max_bytes })
     }
 
