@@ -1,12 +1,13 @@
 /**
  * Pictures of every view on the fake backend, in both languages and themes and at three sizes, into artefacts/ui/.
- * An error in the console, a page error or a page wider than its window fails the run.
+ * An error in the console, a page error, a page wider than its window or what axe finds (contrast, names, roles) fails the run.
  *
  *   npm run screens                            all
  *   npm run screens -- '^chat' 'zh|small'      scenes and looks by pattern
  */
 
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
@@ -15,6 +16,7 @@ import { preview } from 'vite';
 const here = dirname(fileURLToPath(import.meta.url));
 const out = join(here, '../../artefacts/ui');
 const [scenePattern, lookPattern] = [process.argv[2] ?? '', process.argv[3] ?? ''].map((pattern) => new RegExp(pattern));
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const SIZES = { small: [900, 600], normal: [1180, 760], large: [1600, 1000] };
 
 const id = (name) => `[data-testid=${name}]`;
@@ -26,6 +28,13 @@ const loadModel = async (page, model) => {
   await page.click(id('nav-library'));
   await page.click(`${id('library-row')}[data-model-id="${model}"] ${id('chat-with-model')}`);
   await page.waitForSelector(`${id('engine-phase')}[data-phase=idle]`);
+};
+
+/** What axe finds on the page, one line per rule and place. */
+const inaccessible = async (page) => {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] }));
+  return violations.flatMap(({ id: rule, nodes }) => nodes.map(({ target, any }) => `${rule} ${target.join(' ')}: ${any[0]?.message ?? ''}`));
 };
 
 /** Name, query of the fake window, and what is done before the picture is taken. */
@@ -57,7 +66,7 @@ const scenes = [
     await page.fill(id('search-input'), 'gpt-9');
     await page.waitForSelector('.ph >> text=gpt-9');
   }],
-  ['downloading', 'pace=4', async (page) => {
+  ['downloading', 'pace=4&library=empty', async (page) => {
     await openRepo(page, 'HuggingFaceTB/SmolLM2-135M-Instruct-GGUF');
     await page.click(id('recommended-download'));
     await page.waitForFunction(() => Number(document.querySelector('[data-testid=download-row] .prog')?.getAttribute('aria-valuenow')) > 40);
@@ -216,6 +225,7 @@ for (const [name, query, act] of scenes.filter(([name]) => scenePattern.test(nam
       await page.screenshot({ path: join(out, file) });
       const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       if (overflow > 0) problems.push(`${file}: ${overflow} px wider than the window`);
+      problems.push(...(await inaccessible(page)).map((violation) => `${file}: ${violation}`));
       count += 1;
     } catch (error) {
       await page.screenshot({ path: join(out, `failed-${file}`) });

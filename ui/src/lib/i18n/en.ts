@@ -223,7 +223,7 @@ export const en = {
     foldersUsed: 'Folders used in place',
     folderCount: (count: number, size: string) => `${count === 1 ? '1 model' : `${count} models`}, ${size}`,
     useFolder: 'Use in place',
-    useNamed: (program: string, path: string) => `Use the models of ${program} in ${path}`,
+    useNamed: (program: string, path: string) => `Use in place: models of ${program} in ${path}`,
     dropFolder: 'Stop using',
     dropNamed: (path: string) => `Stop using ${path}`,
     reading: 'Reading',

@@ -223,7 +223,7 @@ export const zh: Dictionary = {
     foldersUsed: '就地使用的文件夹',
     folderCount: (count, size) => `${count} 个模型，${size}`,
     useFolder: '就地使用',
-    useNamed: (program, path) => `使用 ${program} 在 ${path} 中的模型`,
+    useNamed: (program, path) => `就地使用：${program} 在 ${path} 中的模型`,
     dropFolder: '停止使用',
     dropNamed: (path) => `停止使用 ${path}`,
     reading: '正在读取',
