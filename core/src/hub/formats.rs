@@ -103,13 +103,45 @@ const ROWS: &[Row] = &[
         engines: &["ONNX Runtime GenAI"],
     },
     Row {
+        format: ModelFormat::BitsAndBytes,
+        tags: &["bitsandbytes", "bnb"],
+        files: &[],
+        why: (
+            "bitsandbytes packs weights for PyTorch on a graphics card; Tandem reads packed weights from GGUF",
+            "bitsandbytes 的权重是为显卡上的 PyTorch 打包的；Tandem 从 GGUF 读取压缩后的权重",
+        ),
+        engines: &["Transformers", "vLLM"],
+    },
+    Row {
+        format: ModelFormat::Fp8,
+        tags: &["fp8"],
+        files: &[],
+        why: (
+            "FP8 holds a byte for each weight, for graphics cards that compute with it; Tandem reads packed weights \
+             from GGUF",
+            "FP8 每个权重占一个字节，供支持 FP8 计算的显卡使用；Tandem 从 GGUF 读取压缩后的权重",
+        ),
+        engines: &["vLLM", "SGLang", "Transformers"],
+    },
+    Row {
+        format: ModelFormat::CompressedTensors,
+        tags: &["compressed-tensors", "w4a16", "w8a16", "w8a8", "w4a8", "nvfp4"],
+        files: &[],
+        why: (
+            "compressed-tensors packs weights for graphics cards that hold the whole model; Tandem reads packed weights \
+             from GGUF",
+            "compressed-tensors 的权重是为能放下整个模型的显卡打包的；Tandem 从 GGUF 读取压缩后的权重",
+        ),
+        engines: &["vLLM", "SGLang"],
+    },
+    Row {
         format: ModelFormat::Safetensors,
         tags: &["safetensors"],
         files: &["*.safetensors"],
         why: (
-            "safetensors holds the weights as they were trained, two to eight times the size of a packed GGUF file, \
-             without the tokenizer that Tandem reads from GGUF",
-            "safetensors 存放训练时的原始权重，体积是压缩后 GGUF 的二到八倍，也不含 Tandem 从 GGUF 读取的分词器",
+            "safetensors most often holds the weights as they were trained, two to eight times the size of a packed \
+             GGUF file; the tokenizer that Tandem reads from GGUF is not in it",
+            "safetensors 通常存放训练时的原始权重，体积是压缩后 GGUF 的二到八倍，也不含 Tandem 从 GGUF 读取的分词器",
         ),
         engines: &["vLLM", "SGLang", "Transformers"],
     },
@@ -153,7 +185,7 @@ const ENGINES: &[(&str, &str, &str, &str)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ModelFormat::{Awq, Exl, Gptq, Mlx, Onnx, Pickle, Safetensors};
+    use ModelFormat::{Awq, BitsAndBytes, CompressedTensors, Exl, Fp8, Gptq, Mlx, Onnx, Pickle, Safetensors};
 
     #[test]
     fn formats_are_told_by_tags_files_and_names() {
@@ -167,6 +199,11 @@ mod tests {
             ("a/Model_4bpw_exl2", &[], &["output.safetensors"], &[Exl, Safetensors]),
             ("mlx-community/Qwen3-8B-4bit", &[], &["model.safetensors"], &[Mlx, Safetensors]),
             ("onnx-community/x", &["onnx"], &["onnx/model_q4.onnx"], &[Onnx]),
+            ("unsloth/Qwen3-8B-bnb-4bit", &[], &["model.safetensors"], &[BitsAndBytes, Safetensors]),
+            ("a/x", &["bitsandbytes", "4-bit"], &["model.safetensors"], &[BitsAndBytes, Safetensors]),
+            ("Qwen/Qwen3-8B-FP8", &["fp8"], &["model.safetensors"], &[Fp8, Safetensors]),
+            ("RedHatAI/Qwen3-8B-quantized.w4a16", &[], &["model.safetensors"], &[CompressedTensors, Safetensors]),
+            ("a/x", &["compressed-tensors"], &["model.safetensors"], &[CompressedTensors, Safetensors]),
             ("a/old", &["pytorch"], &["pytorch_model-00001-of-00002.bin"], &[Pickle]),
             ("a/older", &[], &["consolidated.00.pth"], &[Pickle]),
             ("a/nothing", &["text-generation"], &["README.md", "config.json"], &[]),

@@ -109,6 +109,12 @@ pub enum ModelFormat {
     Exl,
     /// Apple's MLX.
     Mlx,
+    /// bitsandbytes, packed for PyTorch.
+    BitsAndBytes,
+    /// Eight-bit floats.
+    Fp8,
+    /// compressed-tensors, vLLM's packed formats.
+    CompressedTensors,
     /// ONNX.
     Onnx,
     /// Unpacked safetensors.

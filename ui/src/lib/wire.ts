@@ -243,7 +243,7 @@ export type ForeignModel = {
 };
 
 /** A format of model files that this engine does not run. */
-export type ModelFormat = "gptq" | "awq" | "exl" | "mlx" | "onnx" | "safetensors" | "pickle";
+export type ModelFormat = "gptq" | "awq" | "exl" | "mlx" | "bits_and_bytes" | "fp8" | "compressed_tensors" | "onnx" | "safetensors" | "pickle";
 
 /** Another program that runs models. */
 export type ExternalEngine = {

@@ -435,7 +435,7 @@ export const en = {
     copyTokens: 'Copy the address for tokens',
   },
   foreign: {
-    format: { gptq: 'GPTQ', awq: 'AWQ', exl: 'EXL2 or EXL3', mlx: 'MLX', onnx: 'ONNX', safetensors: 'safetensors', pickle: 'PyTorch pickle' },
+    format: { gptq: 'GPTQ', awq: 'AWQ', exl: 'EXL2 or EXL3', mlx: 'MLX', bits_and_bytes: 'bitsandbytes', fp8: 'FP8', compressed_tensors: 'compressed-tensors', onnx: 'ONNX', safetensors: 'safetensors', pickle: 'PyTorch pickle' },
     title: (formats: string) => `Not GGUF: ${formats}`,
     versions: 'GGUF versions of this model',
     seeking: 'Looking for GGUF versions',

@@ -435,7 +435,7 @@ export const zh: Dictionary = {
     copyTokens: '复制令牌页面网址',
   },
   foreign: {
-    format: { gptq: 'GPTQ', awq: 'AWQ', exl: 'EXL2 或 EXL3', mlx: 'MLX', onnx: 'ONNX', safetensors: 'safetensors', pickle: 'PyTorch pickle' },
+    format: { gptq: 'GPTQ', awq: 'AWQ', exl: 'EXL2 或 EXL3', mlx: 'MLX', bits_and_bytes: 'bitsandbytes', fp8: 'FP8', compressed_tensors: 'compressed-tensors', onnx: 'ONNX', safetensors: 'safetensors', pickle: 'PyTorch pickle' },
     title: (formats) => `不是 GGUF：${formats}`,
     versions: '此模型的 GGUF 版本',
     seeking: '正在查找 GGUF 版本',
