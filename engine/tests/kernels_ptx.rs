@@ -14,7 +14,7 @@ fn ptx_is_made_of_these_sources() {
         let line = text.lines().next().unwrap().strip_prefix("// sources: ").expect("the first line names the sources");
         for source in line.split(' ') {
             let (name, made_of) = source.split_once('=').unwrap();
-            let now = sha256(&fs::read(folder().join(name)).unwrap());
+            let now = sha256(&fs::read(ptx.with_file_name(name)).unwrap());
             assert_eq!(now, made_of, "{} is older than {name}: run `cargo xtask kernels`", ptx.display());
             n_checked += 1;
         }
@@ -42,12 +42,10 @@ fn ptx_asks_for_no_newer_driver_and_card_than_promised() {
 }
 
 fn files(extension: &str) -> Vec<PathBuf> {
-    let paths = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let engine = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["src/cuda/kernels", "../tests/simcuda/kernels"].map(|folder| engine.join(folder));
+    let paths = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
-}
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda/kernels")
 }
 
 fn sha256(bytes: &[u8]) -> String {

@@ -29,14 +29,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     let mut steps = Steps::default();
     let venv = steps.need("Python environment", || Venv::open(workspace, "cuda"))?;
     let compiler = steps.need("NVRTC 12.0", || NVRTC.provide(workspace, &venv))?;
-    let folder = workspace.root.join("engine/src/cuda/kernels");
-    let sources = steps.need("sources", || sources(&folder))?;
+    let sources = steps.need("sources", || sources(workspace))?;
     if !options.check {
         steps.need("PTX", || {
             for (source, target) in each(&sources) {
                 write_if_new(&target.path_of(source), &ptx(workspace, &venv, &compiler, source, target)?)?;
             }
-            remove_orphans(&folder, &sources)
+            remove_orphans(workspace, &sources)
         })?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -58,6 +57,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     }
     steps.summary()
 }
+
+/// Where sources lie: the engine's own, and those that the simulated driver is tested with.
+const FOLDERS: [&str; 2] = ["engine/src/cuda/kernels", "tests/simcuda/kernels"];
 
 /// A kind of PTX: what cards it is compiled for.
 struct Target {
@@ -205,20 +207,22 @@ fn hashes(source: &Path) -> Result<BTreeMap<String, String>> {
     Ok(found)
 }
 
-fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = files(folder, "cu")?;
-    if found.is_empty() {
-        bail!("there is no .cu in {}", folder.display());
+fn sources(workspace: &Workspace) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for folder in FOLDERS {
+        found.extend(files(&workspace.root.join(folder), "cu")?);
     }
     found.sort();
     Ok(found)
 }
 
 /// Removes PTX whose source is gone.
-fn remove_orphans(folder: &Path, sources: &[PathBuf]) -> Result<()> {
+fn remove_orphans(workspace: &Workspace, sources: &[PathBuf]) -> Result<()> {
     let wanted: Vec<PathBuf> = each(sources).map(|(source, target)| target.path_of(source)).collect();
-    for orphan in files(folder, "ptx")?.iter().filter(|path| !wanted.contains(path)) {
-        fs::remove_file(orphan)?;
+    for folder in FOLDERS {
+        for orphan in files(&workspace.root.join(folder), "ptx")?.iter().filter(|path| !wanted.contains(path)) {
+            fs::remove_file(orphan)?;
+        }
     }
     Ok(())
 }

@@ -73,9 +73,10 @@ impl Warp {
             Int::ShiftRight(Sign::Signed) => self.map2(inst, active, |a, b| ((a as i32) >> b.min(31)) as u32),
             Int::Popc => self.map1(inst, active, u32::count_ones),
             Int::Clz => self.map1(inst, active, u32::leading_zeros),
-            Int::Find(sign) => self.map1(inst, active, |a| {
-                let a = if sign == Sign::Signed && (a as i32) < 0 { !a } else { a };
-                31u32.wrapping_sub(a.leading_zeros())
+            Int::Find(sign) => self.map1(inst, active, |a| 31u32.wrapping_sub(unsigned(sign, a).leading_zeros())),
+            Int::FindShift(sign) => self.map1(inst, active, |a| match unsigned(sign, a) {
+                0 => u32::MAX,
+                a => a.leading_zeros(),
             }),
             Int::BitExtract(sign) => self.map3(inst, active, |a, b, c| extract(sign, a, b & 255, c & 255)),
             Int::BitInsert => {
@@ -184,6 +185,11 @@ impl Warp {
             _ => unreachable!("called for products only"),
         }
     }
+}
+
+/// Bits whose highest is the first that is not the sign.
+fn unsigned(sign: Sign, value: u32) -> u32 {
+    if sign == Sign::Signed && (value as i32) < 0 { !value } else { value }
 }
 
 fn pair(low: u32, high: u32) -> u64 {

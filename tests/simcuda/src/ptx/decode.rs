@@ -264,6 +264,7 @@ impl<'a> Decoder<'_, 'a> {
             "popc" => Int::Popc,
             "clz" => Int::Clz,
             "brev" => Int::Brev,
+            "bfind" if self.has("shiftamt") => Int::FindShift(sign),
             "bfind" => Int::Find(sign),
             "bfe" => Int::BitExtract(sign),
             "bfi" => Int::BitInsert,
@@ -283,7 +284,10 @@ impl<'a> Decoder<'_, 'a> {
         if self.saturate() == Saturate::Yes {
             return Err("saturated integers are not known".to_owned());
         }
-        let is_count = matches!(op, Int::Popc | Int::Clz | Int::Find(_));
+        if op == Int::Permute && self.parts.len() > 2 {
+            return Err("this kind of permutation".to_owned());
+        }
+        let is_count = matches!(op, Int::Popc | Int::Clz | Int::Find(_) | Int::FindShift(_));
         let is_shift = matches!(op, Int::ShiftLeft | Int::ShiftRight(_));
         let narrow_from = match op {
             _ if is_shift => 2,

@@ -142,7 +142,10 @@ pub(crate) enum Int {
     Popc,
     Clz,
     Brev,
+    /// Position of the highest bit that is not the sign.
     Find(Sign),
+    /// How far it is from the top.
+    FindShift(Sign),
     BitExtract(Sign),
     /// Base b, field a, position c, length in list `imm`.
     BitInsert,
