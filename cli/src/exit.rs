@@ -2,7 +2,9 @@
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
+use tandem_core::error::{Explain as _, detail, is_disk_full};
 use tandem_core::wire::{ErrorCode, Failure, Text};
+use tandem_engine::error::EngineError;
 
 use crate::terminal::Terminal;
 
@@ -45,10 +47,33 @@ pub(crate) fn report(error: &anyhow::Error, terminal: &Terminal) -> ExitCode {
             ExitCode::from(code(failure.code))
         }
         None => {
-            terminal.error(&format!("{error:#}"));
-            ExitCode::from(1)
+            let failure = unexplained(error);
+            terminal.failure(&failure);
+            ExitCode::from(code(failure.code))
         }
     }
+}
+
+/// What was not explained on its way here: mostly a terminal, a pipe or a file that does not take the result.
+fn unexplained(error: &anyhow::Error) -> Failure {
+    if let Some(of_engine) = error.downcast_ref::<EngineError>() {
+        return of_engine.explain();
+    }
+    let of_system = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
+    if of_system.is_some_and(is_disk_full) {
+        return Failure::new(
+            ErrorCode::DiskFull,
+            Text::new("the disk that the result goes to is full", "写入结果的磁盘已满"),
+            Text::new("free some space on it", "在该磁盘上腾出空间"),
+        );
+    }
+    let said = format!("{error:#}");
+    let what = if error.is::<io::Error>() {
+        Text::new(format!("the result cannot be written: {said}"), format!("无法写出结果{}", detail(&said)))
+    } else {
+        Text::new(said.clone(), format!("命令失败{}", detail(&said)))
+    };
+    Failure::new(ErrorCode::Io, what, Text::new("check where the output goes", "检查输出的去向"))
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

@@ -102,6 +102,13 @@ pub(crate) fn n_threads() -> usize {
     tandem_engine::cpu::Topology::probe().default_threads()
 }
 
+/// The header of a file that the engine computes, with or without a tokenizer.
+pub(crate) fn computable(path: &Path) -> anyhow::Result<ModelFacts> {
+    let facts = ModelFacts::from_file(path).map_err(refused)?;
+    facts.refusal_to_compute().map_err(refused)?;
+    Ok(facts)
+}
+
 /// How a file would run here.
 pub(crate) fn plan(facts: &ModelFacts, folder: &Path, wishes: args::Wishes, args: &Args) -> anyhow::Result<Plan> {
     plan::plan(facts, &hardware(args, folder), &wishes.into()).map_err(refused)

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
+use tandem_engine::gguf::Writer;
 use tandem_tests::hub::{Repo, TestHub};
 use tandem_tests::models::smollm2;
 use tandem_tests::nvml::FakeNvml;
@@ -172,6 +173,54 @@ fn a_file_that_is_no_model_is_refused_in_the_language_asked() {
     let output = tandem.run(&["plan", &text(&page), "--lang", "zh"]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("错误：") && error.contains("not_gguf"), "{error}");
+}
+
+#[test]
+fn a_broken_template_is_told_of_once_in_the_language_asked() {
+    let (tandem, dir) = (Tandem::new(), tempfile::tempdir().unwrap());
+    let model = dir.path().join("broken.gguf");
+    let mut bytes = std::fs::read(smollm2()).unwrap();
+    let template = b"{% for message in messages %}";
+    let at = bytes.windows(template.len()).position(|window| window == template).unwrap();
+    bytes[at..at + 6].copy_from_slice(b"{% fro");
+    std::fs::write(&model, bytes).unwrap();
+    let output = tandem.run(&["run", &text(&model), "hi", "-n", "1", "--lang", "zh"]);
+    let aside = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{aside}");
+    assert_eq!(aside.matches("该模型的聊天模板出错").count(), 1, "{aside}");
+}
+
+#[test]
+fn what_does_not_chat_is_not_measured_either() {
+    let (tandem, dir) = (Tandem::new(), tempfile::tempdir().unwrap());
+    let path = dir.path().join("mmproj.gguf");
+    Writer::new("clip").meta("general.type", "mmproj").meta("clip.vision.block_count", 2_u32).write(&path).unwrap();
+    for command in ["bench", "plan"] {
+        let (code, failure) = tandem.failure(&[command, &text(&path)]);
+        assert_eq!((code, &failure["code"]), (5, &json!("not_a_chat_model")), "{command}: {failure}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_a_failure_with_a_code() {
+    let tandem = Tandem::new();
+    let mut child = tandem
+        .command(&["run", &text(&smollm2()), "--json"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"\xff\xfe").unwrap();
+    let error = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+    assert!(error.contains("\"bad_request\"") && !error.contains('\u{1b}'), "{error}");
+    #[cfg(target_os = "linux")]
+    {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = tandem.command(&["list", "--json"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(6), "{error}");
+        assert!(error.contains("\"disk_full\""), "{error}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! key, other crates are only heard from warnings up, and of a panic the place is kept but not the message, which may
 //! quote a string.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
 use tracing::level_filters::LevelFilter;
@@ -46,7 +46,11 @@ pub fn start(logs_dir: &Path, console: LevelFilter) -> LogGuard {
     let file_layer = to_file.map(|file| {
         fmt::layer().with_writer(file).with_ansi(false).with_filter(own_from(LevelFilter::INFO.max(console)))
     });
-    let console_layer = fmt::layer().with_writer(io::stderr).with_target(false).with_filter(own_from(console));
+    let console_layer = fmt::layer()
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .with_filter(own_from(console));
     let subscriber = Registry::default().with(file_layer).with(console_layer);
     if tracing::subscriber::set_global_default(subscriber).is_err() {
         return LogGuard { _writer: None };

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use tandem_core::error::{FileAction, FileError, detail};
 use tandem_core::wire::Text;
 use tandem_engine::Flow;
-use tandem_engine::gguf::ModelFacts;
 use tandem_engine::kv::KvTypes;
 use tandem_engine::model::{LoadOptions, Model};
 use tandem_engine::session::Session;
@@ -77,7 +76,7 @@ fn part_of(out: &Path) -> PathBuf {
 }
 
 fn open_session(args: &args::Logits, n_tokens: usize) -> anyhow::Result<Session> {
-    let facts = ModelFacts::from_file(&args.file).map_err(refused)?;
+    let facts = open::computable(&args.file)?;
     let context_length = args.context_length.map_or(n_tokens.max(MIN_CONTEXT), |n| n.get());
     let n_threads = args.threads.map_or_else(open::n_threads, |n| n.get());
     let kv_types =

@@ -79,7 +79,7 @@ fn check(args: &args::Predictions, global: &Args, terminal: &Terminal) -> anyhow
 }
 
 fn check_file(path: &Path, n_threads: Option<u32>, global: &Args) -> anyhow::Result<Row> {
-    let facts = ModelFacts::from_file(path).map_err(refused)?;
+    let facts = open::computable(path)?;
     let mut machine = open::hardware(global, Path::new("."));
     machine.measured = Measured::default();
     if let Some(n) = n_threads {

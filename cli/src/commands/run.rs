@@ -1,5 +1,6 @@
 //! `tandem run`: a question from the command line or standard input, or a conversation in the terminal. Nothing of it is
 //! kept: chats belong to the window.
+use std::cell::Cell;
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::process;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use serde::Serialize;
 use tandem_core::api;
 use tandem_core::chat::Answer;
+use tandem_core::error::detail;
 use tandem_core::wire::{
     ChatEvent, EndReason, ErrorCode, Failure, GenerationStats, LoadEvent, LoadRequest, Role, Sampling, Text,
 };
@@ -37,7 +39,14 @@ pub(crate) fn run(args: &args::Run, global: &Args, terminal: &Terminal) -> anyho
     let stop = StopButton::install()?;
     let opened = open::app(global)?;
     load(&opened, args, &stop, terminal)?;
-    let mut talk = Talk { opened: &opened, stop: &stop, terminal, sampling: sampling(args), messages: Vec::new() };
+    let mut talk = Talk {
+        opened: &opened,
+        stop: &stop,
+        terminal,
+        sampling: sampling(args),
+        messages: Vec::new(),
+        is_told: Cell::new(false),
+    };
     if let Some(system) = &args.system {
         talk.messages.push((Role::System, system.clone()));
     }
@@ -56,7 +65,10 @@ fn question(args: &args::Run) -> anyhow::Result<Option<String>> {
         return Ok(None);
     }
     let mut text = String::new();
-    io::stdin().read_to_string(&mut text)?;
+    io::stdin().read_to_string(&mut text).map_err(|error| {
+        let (en, zh) = (format!("standard input is no text: {error}"), format!("标准输入不是文本{}", detail(&error)));
+        bad_request(Text::new(en, zh), Text::new("give text in UTF-8", "使用 UTF-8 编码的文本"))
+    })?;
     if text.trim().is_empty() {
         let message = Text::new("there is nothing to ask", "没有要问的内容");
         let hint = Text::new("give a prompt as argument or on standard input", "通过参数或标准输入提供提示");
@@ -113,6 +125,8 @@ struct Talk<'a> {
     terminal: &'a Terminal,
     sampling: Sampling,
     messages: Vec<(Role, String)>,
+    /// That the model's template was replaced is said once.
+    is_told: Cell<bool>,
 }
 
 impl Talk<'_> {
@@ -168,6 +182,10 @@ impl Talk<'_> {
 
     fn show(&self, event: ChatEvent) -> io::Result<()> {
         match event {
+            ChatEvent::Notice { notice } if !self.is_told.replace(true) => {
+                self.terminal.note(self.terminal.say(&notice));
+                Ok(())
+            }
             ChatEvent::Delta { text } if !self.terminal.is_json() => self.terminal.print(&text),
             ChatEvent::Reasoning { text } if !self.terminal.is_json() => io::stderr().write_all(text.as_bytes()),
             _ => Ok(()),

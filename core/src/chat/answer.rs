@@ -11,7 +11,7 @@ use super::flow::AnswerFlow;
 use crate::error::{Explain, context_full};
 use crate::prompt::RenderOptions;
 use crate::runtime::{Answering, Step, sampling};
-use crate::wire::{ChatEvent, EndReason, ErrorCode, Failure, GenerationStats, Role, Sampling};
+use crate::wire::{ChatEvent, EndReason, ErrorCode, Failure, GenerationStats, Role, Sampling, Text};
 
 /// Shortest time between two pieces of text: 30 a second are more than anybody reads.
 const DELTA_EVERY: Duration = Duration::from_millis(33);
@@ -45,7 +45,7 @@ pub struct Answer {
 
 /// What comes on the way: events for whoever watches, and all that is written so far.
 pub struct Progress<'a> {
-    /// `Prompt`, `Delta`, `Reasoning` or `Stats`.
+    /// `Notice`, `Prompt`, `Delta`, `Reasoning` or `Stats`.
     pub event: ChatEvent,
     /// All that is said so far.
     pub text: &'a str,
@@ -58,7 +58,12 @@ pub struct Progress<'a> {
 /// on       gets what comes; `Break` stops
 pub fn answer(engine: &Answering<'_>, question: &Question<'_>, on: &mut dyn FnMut(Progress<'_>) -> Flow) -> Answer {
     match prepare(engine, question) {
-        Ok((request, flow)) => Writer::new(flow, on).write(engine, request),
+        Ok(Prepared { request, flow, notice }) => {
+            let mut writer = Writer::new(flow, on);
+            // Whoever has enough says so again at the next event.
+            let _ = notice.map(|notice| writer.tell(ChatEvent::Notice { notice }));
+            writer.write(engine, request)
+        }
         Err(failure) => Answer {
             text: String::new(),
             reasoning: String::new(),
@@ -69,8 +74,16 @@ pub fn answer(engine: &Answering<'_>, question: &Question<'_>, on: &mut dyn FnMu
     }
 }
 
+/// A question as the engine takes it.
+struct Prepared {
+    request: GenerateRequest,
+    flow: AnswerFlow,
+    /// Said once if the model's template was replaced.
+    notice: Option<Text>,
+}
+
 /// Messages to tokens. A conversation that does not fit is refused with its numbers: nothing is dropped silently.
-fn prepare(engine: &Answering<'_>, question: &Question<'_>) -> Result<(GenerateRequest, AnswerFlow), Failure> {
+fn prepare(engine: &Answering<'_>, question: &Question<'_>) -> Result<Prepared, Failure> {
     let loaded = engine.loaded();
     let messages = joined(question.messages);
     let messages: Vec<(Role, &str)> = messages.iter().map(|(role, text)| (*role, text.as_str())).collect();
@@ -91,7 +104,8 @@ fn prepare(engine: &Answering<'_>, question: &Question<'_>) -> Result<(GenerateR
         max_new_tokens: merged.max_tokens.map(|n| n as usize),
         at_end: AtEnd::Stop,
     };
-    Ok((request, AnswerFlow::new(prompt.reasoning(), question.stops)))
+    let flow = AnswerFlow::new(prompt.reasoning(), question.stops);
+    Ok(Prepared { request, flow, notice: prompt.notice })
 }
 
 /// Without empty messages, and with neighbours of one role joined: many templates refuse both.

@@ -91,11 +91,33 @@ impl Explain for FileError {
                     "修改文件夹权限，或者换一个文件夹",
                 ),
             ),
+            io::ErrorKind::OutOfMemory => Failure::new(
+                ErrorCode::OutOfMemory,
+                Text::new(
+                    format!("`{path}` cannot be {action}: the system gave no memory for it"),
+                    format!("无法{action_zh} `{path}`：系统没有为其分配内存"),
+                ),
+                Text::new(
+                    "close other programs, or raise the memory limit of this one",
+                    "关闭其他程序，或者提高本程序的内存限制",
+                ),
+            ),
+            _ if is_out_of_handles(&self.source) => Failure::new(
+                ErrorCode::Io,
+                Text::new(
+                    format!("`{path}` cannot be {action}: too many files are open"),
+                    format!("无法{action_zh} `{path}`：打开的文件过多"),
+                ),
+                Text::new(
+                    "close other programs, or raise the limit of open files",
+                    "关闭其他程序，或者提高打开文件数的上限",
+                ),
+            ),
             _ => Failure::new(
                 ErrorCode::Io,
                 Text::new(
                     format!("`{path}` cannot be {action}: {}", self.source),
-                    format!("无法{action_zh} `{path}`：{}", self.source),
+                    format!("无法{action_zh} `{path}`{}", detail(&self.source)),
                 ),
                 Text::new("check that the drive is connected and healthy", "检查磁盘是否已连接、是否正常"),
             ),
@@ -106,6 +128,12 @@ impl Explain for FileError {
 /// Whether the system says that the volume, or this user's share of it, is full.
 pub fn is_disk_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether the process or the system has as many files open as it may: `EMFILE` and `ENFILE`, or `ERROR_TOO_MANY_OPEN_FILES`.
+fn is_out_of_handles(error: &io::Error) -> bool {
+    let numbers: &[i32] = if cfg!(windows) { &[4] } else { &[23, 24] };
+    error.raw_os_error().is_some_and(|number| numbers.contains(&number))
 }
 
 /// The volume of `path` is full.
@@ -171,6 +199,22 @@ mod tests {
             let failure = FileError::at(action, Path::new("/x"))(kind.into()).explain();
             assert_eq!((failure.code, failure.message.en.as_str()), (code, message));
             assert!(!failure.message.zh.is_empty() && !failure.hint.en.is_empty() && !failure.hint.zh.is_empty());
+        }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_the_system_lacks_is_not_blamed_on_the_drive() {
+        let explain =
+            |number| FileError::at(FileAction::Read, Path::new("/a"))(io::Error::from_raw_os_error(number)).explain();
+        for (number, code, message) in [
+            (12, ErrorCode::OutOfMemory, "`/a` cannot be read: the system gave no memory for it"),
+            (23, ErrorCode::Io, "`/a` cannot be read: too many files are open"),
+            (24, ErrorCode::Io, "`/a` cannot be read: too many files are open"),
+        ] {
+            let failure = explain(number);
+            assert_eq!((failure.code, failure.message.en.as_str()), (code, message));
+            assert!(!failure.hint.en.contains("drive"), "{}", failure.hint.en);
         }
     }
 

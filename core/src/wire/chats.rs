@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::Failure;
+use super::{Failure, Text};
 
 /// A chat, as a list shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
@@ -154,6 +154,11 @@ pub enum ChatEvent {
         user: Message,
         /// The answer, empty still.
         assistant: Message,
+    },
+    /// The answer is asked for in another way than the model's makers meant: its template is absent or failed.
+    Notice {
+        /// What was done instead, and what that may cost.
+        notice: Text,
     },
     /// The prompt is being read.
     Prompt {

@@ -87,7 +87,11 @@ pub fn keep_outstanding(x: &mut [f32], n_cols: usize, n_deviations: f32) {
         let mean = row.iter().sum::<f32>() / n_cols as f32;
         let variance = row.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / (n_cols - 1).max(1) as f32;
         let threshold = mean + n_deviations * variance.sqrt();
-        row.iter_mut().for_each(|v| *v = (*v - threshold).max(0.0));
+        for v in row {
+            let above = *v - threshold;
+            // What is no number stays none.
+            *v = if above < 0.0 { 0.0 } else { above };
+        }
     }
 }
 
@@ -120,5 +124,8 @@ mod tests {
         assert_eq!(x[..3], [0.0; 3]);
         let threshold = 3.0 + 12f32.sqrt();
         assert_eq!(x[3..], [0.0, 0.0, 7.0 - threshold]);
+        let mut x = [1.0, f32::NAN, 3.0];
+        keep_outstanding(&mut x, 3, 1.0);
+        assert!(x.iter().all(|v| v.is_nan()), "what is no number is not taken for small");
     }
 }

@@ -103,7 +103,8 @@ per_isa! {
 per_isa! {
     unsafe fn relu_squared_slice<V>(x: &mut [f32]) {
         for x in x {
-            let positive = if *x > 0.0 { *x } else { 0.0 };
+            // What is no number stays none.
+            let positive = if *x < 0.0 { 0.0 } else { *x };
             *x = positive * positive;
         }
     }
@@ -178,6 +179,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_no_number_stays_none() {
+        let x = on_all(|cpu| {
+            let mut x: Vec<f32> = [f32::NAN, -2.0, 3.0, -0.0].into_iter().cycle().take(37).collect();
+            relu_squared(cpu, &mut x);
+            x.iter().map(|v| if v.is_nan() { -1.0 } else { *v }).collect()
+        });
+        assert_eq!(x[..4], [-1.0, 0.0, 9.0, 0.0]);
     }
 
     #[test]

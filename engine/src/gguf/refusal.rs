@@ -93,18 +93,9 @@ pub enum NotChat {
 }
 
 impl ModelFacts {
-    /// Says why the engine does not run this model, if it does not.
+    /// Says why the engine does not chat with this model, if it does not.
     pub fn refusal(&self) -> Result<(), Refusal> {
-        let architecture = self.architecture().map_err(|_| Refusal::NoArchitecture)?;
-        if let Some(kind) = self.not_chat(architecture) {
-            return Err(Refusal::NotAChatModel { kind });
-        }
-        if !arch::supports(architecture) {
-            return Err(Refusal::UnknownArchitecture { architecture: architecture.to_owned() });
-        }
-        if let Some(tensor) = self.tensors.iter().find(|tensor| !quant::supports(tensor.tensor_type)) {
-            return Err(Refusal::UnknownTensorType { tensor: tensor.name.clone(), tensor_type: tensor.tensor_type });
-        }
+        self.refusal_by_kind()?;
         let model = self.get_str("tokenizer.ggml.model").ok().flatten().unwrap_or_default();
         let pre = self.get_str("tokenizer.ggml.pre").ok().flatten();
         if token::is_absent(model) {
@@ -113,6 +104,33 @@ impl ModelFacts {
         if !token::supports(model, pre) {
             return Err(Refusal::UnknownTokenizer { model: model.to_owned(), pre: pre.map(str::to_owned) });
         }
+        self.refusal_by_contents()
+    }
+
+    /// Says why the engine does not compute this model from token ids, if it does not. A tokenizer is not asked for.
+    pub fn refusal_to_compute(&self) -> Result<(), Refusal> {
+        self.refusal_by_kind()?;
+        self.refusal_by_contents()
+    }
+
+    fn refusal_by_kind(&self) -> Result<(), Refusal> {
+        let architecture = self.architecture().map_err(|_| Refusal::NoArchitecture)?;
+        if let Some(kind) = self.not_chat(architecture) {
+            return Err(Refusal::NotAChatModel { kind });
+        }
+        if !arch::supports(architecture) {
+            return Err(Refusal::UnknownArchitecture { architecture: architecture.to_owned() });
+        }
+        match self.tensors.iter().find(|tensor| !quant::supports(tensor.tensor_type)) {
+            Some(tensor) => {
+                let (tensor, tensor_type) = (tensor.name.clone(), tensor.tensor_type);
+                Err(Refusal::UnknownTensorType { tensor, tensor_type })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn refusal_by_contents(&self) -> Result<(), Refusal> {
         match arch::survey(self) {
             Ok(_) => Ok(()),
             Err(error) => Err(Unsound(Arc::new(error)).into()),

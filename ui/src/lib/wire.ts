@@ -1105,7 +1105,9 @@ export type ChatEvent = { "type": "started",
   /** The person's message. */
   user: Message,
   /** The answer, empty still. */
-  assistant: Message, } | { "type": "prompt",
+  assistant: Message, } | { "type": "notice",
+  /** What was done instead, and what that may cost. */
+  notice: Text, } | { "type": "prompt",
   /** Tokens done, reused ones included. */
   n_done: number,
   /** Tokens in all. */

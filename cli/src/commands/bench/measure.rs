@@ -27,7 +27,7 @@ const READ_BYTES: u64 = 512 << 20;
 const N_WARM_UP: usize = 64;
 
 pub(super) fn measure(args: &args::Bench, path: &Path, global: &Args, terminal: &Terminal) -> anyhow::Result<Report> {
-    let facts = ModelFacts::from_file(path).map_err(refused)?;
+    let facts = open::computable(path)?;
     let cases = Case::all(args)?;
     let options = options(args, &cases, &facts, global)?;
     let bar = terminal.bar((cases.len() * (args.reps.get() + 1)) as u64, Bar::Share);

@@ -3,7 +3,7 @@
 import { asFailure, type Backend } from '../backend/backend';
 import { FrameBatch } from '../frames';
 import { pathTo } from '../tree';
-import type { Chat, ChatEvent, ChatSummary, Failure, GenerationStats, Message, SendRequest } from '../wire';
+import type { Chat, ChatEvent, ChatSummary, Failure, GenerationStats, Message, SendRequest, Text } from '../wire';
 
 /** An answer that is being written. */
 export class LiveAnswer {
@@ -44,6 +44,9 @@ export class Conversation {
   /** Said, but not in the store yet: the model is still being loaded. */
   pending: string | null = $state(null);
   failure: { messageId: number | null; failure: Failure } | null = $state.raw(null);
+  /** That the model's template was replaced; each sentence is shown until it has been read. */
+  notice: Text | null = $state.raw(null);
+  #noticesRead = new Set<string>();
   /** For screen readers: said once. */
   announcement: { kind: 'answering' } | { kind: 'answered'; text: string } | null = $state.raw(null);
   #drafts = new Map<number, string>();
@@ -175,8 +178,15 @@ export class Conversation {
     return run.stage === 'begun';
   }
 
+  /** The notice has been read. */
+  read(): void {
+    if (this.notice) this.#noticesRead.add(this.notice.en);
+    this.notice = null;
+  }
+
   #apply(run: Run, event: ChatEvent): void {
     if (event.type === 'started') this.#begin(run, event);
+    else if (event.type === 'notice') this.notice = this.#noticesRead.has(event.notice.en) ? null : event.notice;
     else if (event.type === 'delta') this.#batch.push({ kind: 'text', text: event.text });
     else if (event.type === 'reasoning') this.#batch.push({ kind: 'reasoning', text: event.text });
     else if (event.type === 'prompt' && this.live) this.live.prompt = { done: event.n_done, total: event.n_total };

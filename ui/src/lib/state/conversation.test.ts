@@ -48,6 +48,16 @@ async function asked(hooks: Partial<ConversationHooks> = {}) {
 }
 
 describe('streaming', () => {
+  test('a replaced template is told of until that has been read', async () => {
+    const { conversation, say } = await asked();
+    const notice = { en: 'The ChatML format is used.', zh: '改用 ChatML 格式。' };
+    say({ type: 'notice', notice });
+    expect(conversation.notice).toEqual(notice);
+    conversation.read();
+    say({ type: 'notice', notice });
+    expect(conversation.notice).toBeNull();
+  });
+
   test('text is applied once per frame, however often it arrives', async () => {
     const { conversation, say, frame } = await asked();
     for (let index = 0; index < 500; index += 1) say({ type: 'delta', text: 'a' });
