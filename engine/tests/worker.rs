@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use tandem_engine::Flow;
 use tandem_engine::error::EngineError;
-use tandem_engine::gguf::{ModelFacts, Writer};
+use tandem_engine::gguf::{Array, ModelFacts, Writer};
 use tandem_engine::model::LoadOptions;
 use tandem_engine::sample::SamplerSettings;
 use tandem_engine::worker::{AtEnd, EndReason, GenerateEvent, GenerateRequest, GenerateStats, LoadEvent, Worker};
@@ -85,6 +85,33 @@ fn collect(
         }
     }
     panic!("the generation ended without a word");
+}
+
+#[test]
+fn what_a_model_spelled_in_its_own_way_is_not_read_again() {
+    let bench = bench();
+    let mut texts: Vec<String> = (0..TINY.n_vocab).map(|i| format!("<{i}>")).collect();
+    for (id, text) in ["a", "b", "c", "ab", "bc", "abc"].into_iter().enumerate() {
+        texts[id] = text.to_owned();
+    }
+    let writer = TINY
+        .writer()
+        .meta("tokenizer.ggml.model", "gpt2")
+        .meta("tokenizer.ggml.pre", "gpt-2")
+        .meta("tokenizer.ggml.tokens", Array::from_strings(texts.iter().map(String::as_str)))
+        .meta("tokenizer.ggml.merges", Array::from_strings(["a b", "b c", "ab c"]));
+    writer.write(&bench.path).unwrap();
+    let (sender, events) = channel();
+    bench.worker.load(&bench.path, TINY.options(), Box::new(move |event| sent(sender.send(event))));
+    assert!(matches!(events.iter().last(), Some(LoadEvent::Ready(_))));
+    let ask = |tokens: &[u32]| {
+        let request = GenerateRequest { tokens: tokens.to_vec(), ..request(1, 0) };
+        collect(bench.generate(request)).1.unwrap().1
+    };
+    // "abcabc" in four tokens, and then as texts become, in two and one more
+    ask(&[0, 4, 3, 2]);
+    let stats = ask(&[5, 5, 1]);
+    assert_eq!((stats.n_prompt, stats.n_reused), (5, 4));
 }
 
 #[test]

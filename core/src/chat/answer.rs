@@ -177,8 +177,8 @@ impl<'a> Writer<'a> {
     fn take(&mut self, step: Step) -> Flow {
         match step {
             Step::Prompt { n_done, n_total, n_reused } => {
-                self.stats.n_reused_tokens = n_reused as u32;
                 let (n_done, n_total, n_reused) = (n_done as u32, n_total as u32, n_reused as u32);
+                (self.stats.n_prompt_tokens, self.stats.n_reused_tokens) = (n_total, n_reused);
                 return self.tell(ChatEvent::Prompt { n_done, n_total, n_reused });
             }
             Step::Token(bytes) => {

@@ -5,6 +5,7 @@ mod bpe;
 mod error;
 mod merge;
 mod pre;
+mod respell;
 mod special;
 mod spm;
 mod utf8;
@@ -205,6 +206,11 @@ impl Tokenizer {
     /// Whether this token steers and is not shown.
     pub fn is_control(&self, id: u32) -> bool {
         self.kind(id) == Kind::Control
+    }
+
+    /// Whether this token is part of a text, rather than a mark in it.
+    fn is_text(&self, id: u32) -> bool {
+        matches!(self.kind(id), Kind::Normal | Kind::Byte | Kind::Unused)
     }
 
     /// The bytes that a token adds to a text; special tokens give their own text, ids beyond the vocabulary nothing.

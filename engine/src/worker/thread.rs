@@ -98,6 +98,13 @@ fn generate(
     Ok(())
 }
 
+/// The prompt, spelled as the session holds it already, unless it would no longer fit.
+fn as_held(session: &Session, asked: &[u32]) -> Vec<u32> {
+    let model = session.model();
+    let respelled = model.tokenizer().map(|tokenizer| tokenizer.respell(session.tokens(), asked));
+    respelled.filter(|tokens| tokens.len() < model.options().context_length).unwrap_or_else(|| asked.to_vec())
+}
+
 fn tokens(
     session: &mut Session,
     request: &GenerateRequest,
@@ -107,8 +114,10 @@ fn tokens(
     stats: &mut GenerateStats,
 ) -> Result<EndReason, EngineError> {
     let started = Instant::now();
+    let mut tokens = as_held(session, &request.tokens);
+    stats.n_prompt = tokens.len();
     let mut n_reported = None;
-    let fed = session.feed(&request.tokens, &mut |progress| {
+    let fed = session.feed(&tokens, &mut |progress| {
         stats.n_reused = progress.n_reused;
         match stop.flow() {
             Flow::Continue if n_reported != Some(progress.n_done) => {
@@ -127,7 +136,6 @@ fn tokens(
     let model = Arc::clone(session.model());
     let mut sampler = Sampler::new(request.sampler);
     let mut logits: Vec<f32> = zeroed("logits", 1, model.n_vocab())?;
-    let mut tokens = request.tokens.clone();
     let mut first_token_at = None;
     loop {
         go_on(stop.flow())?;
