@@ -1,4 +1,5 @@
 //! The kernels' PTX lies in git: none is older than its sources. `cargo xtask kernels` makes it.
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which may")]
 
 use std::collections::BTreeSet;
 use std::fs;
