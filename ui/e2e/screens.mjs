@@ -155,6 +155,12 @@ const scenes = [
     await loadModel(page, 'qwen3-30b');
     await page.waitForSelector(id('given-up'));
   }],
+  ['chat-template', 'template=0', async (page) => {
+    await loadModel(page, 'qwen3-30b');
+    await page.fill(id('composer-input'), 'Hello');
+    await page.press(id('composer-input'), 'Enter');
+    await page.waitForSelector(id('template-notice'));
+  }],
   ['chat-offer', 'tight=1', async (page) => {
     await loadModel(page, 'qwen3-30b');
     await page.evaluate(() => window.fake.offerMore());

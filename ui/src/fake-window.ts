@@ -15,6 +15,7 @@ export function open(): Backend {
     library: (wanted.get('library') ?? 'full') as FakeOptions['library'],
     withGpu: wanted.get('gpu') !== '0',
     isTight: wanted.get('tight') === '1',
+    hasTemplate: wanted.get('template') !== '0',
     withDownloads: wanted.get('downloads') === '1',
     settings: { language: (wanted.get('lang') ?? 'system') as Language, theme: (wanted.get('theme') ?? 'system') as Theme },
     ...(repeats > 0 ? { answer: Array.from({ length: repeats }, () => `${ANSWER}\n\n${SECOND_ANSWER}`).join('\n\n') } : {}),

@@ -43,6 +43,8 @@ export function fakeTuning(modelId: string): Tuning {
   return { model_id: modelId, machine: fakeRates.machine, context_length: 0, at_ms: Date.now(), took_ms: 38_000, n_threads: 6, n_batch: 512, kv_type: 'q8_0', tokens_per_s: 18.4, trials };
 }
 
+export const noTemplate: Text = { en: 'this model has no chat template; the ChatML format is used, and answers may be worse', zh: '该模型没有聊天模板；改用 ChatML 格式，回答质量可能下降' };
+
 export const tight: Text = {
   en: 'Memory is short: the context is 2k instead of 8k, the KV cache is q8_0 instead of f16.',
   zh: '内存不足：上下文为 2k，而非 8k，KV 缓存为 q8_0，而非 f16。',

@@ -8,7 +8,7 @@
 import type { AddedPaths, AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, HubModel, HubSource, LibraryFolder, LibraryModel, Message, ModelPage, MoveDownloadRequest, Phase, Plan, Predictions, Reach, Removal, RemoveRequest, RepoFile, RuntimeState, SendRequest, Settings, SourceProbe, Text, TokenPlace, TokenRequest, TokenState, TuneEvent, Tuning, UpdatesFound, VerifyProgress, Wishes } from '../wire';
 import { NO_WISHES } from '../wishes';
 import type { Backend, Sink } from './backend';
-import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeFolders, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, type FakeRepo, fakeTuning, gptq, incomplete, INCOMPLETE_REPO, libraryModel, noKeyStore, offline, REASONING, repos, roomy, SECOND_ANSWER, sources, tight } from './fake-data';
+import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeFolders, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, type FakeRepo, fakeTuning, gptq, incomplete, INCOMPLETE_REPO, libraryModel, noKeyStore, noTemplate, offline, REASONING, repos, roomy, SECOND_ANSWER, sources, tight } from './fake-data';
 import { fakePlan } from './fake-plans';
 
 const GIB = 1024 ** 3;
@@ -30,6 +30,8 @@ export type FakeOptions = {
   answer: string;
   /** Memory is short at every load. */
   isTight: boolean;
+  /** The model has no chat template. */
+  hasTemplate: boolean;
   /** Lets time pass. */
   pause: (milliseconds: number) => Promise<void>;
 };
@@ -59,12 +61,13 @@ export class FakeBackend implements Backend {
   #nextId = 1000;
   #phase: Phase = 'empty';
   #rate: number | null = null;
+  readonly #hasTemplate: boolean;
   readonly #givenUp: Text | null;
   readonly #pause: (milliseconds: number) => Promise<void>;
   readonly #answer: string | undefined;
 
   constructor(options: Partial<FakeOptions> = {}) {
-    const { library = 'full', withGpu = true, withDownloads = false, failures = {}, settings = {}, isHubDown = false, hasKeyStore = true, answer, isTight = false, pause = () => Promise.resolve() } = options;
+    const { library = 'full', withGpu = true, withDownloads = false, failures = {}, settings = {}, isHubDown = false, hasKeyStore = true, answer, isTight = false, hasTemplate = true, pause = () => Promise.resolve() } = options;
     this.failures = failures;
     this.#isHubDown = isHubDown;
     this.#hasKeyStore = hasKeyStore;
@@ -76,6 +79,7 @@ export class FakeBackend implements Backend {
     this.#chats = library === 'full' ? fakeChats() : [];
     for (const download of withDownloads ? fakeDownloads() : []) this.#downloads.set(download.id, download);
     this.#givenUp = isTight ? tight : null;
+    this.#hasTemplate = hasTemplate;
     this.#pause = pause;
     this.#answer = answer;
   }
@@ -473,6 +477,7 @@ export class FakeBackend implements Backend {
     chat.leaf = assistant.id;
     chat.summary = { ...chat.summary, updated_at_ms: Date.now(), n_messages: chat.messages.length };
     events({ type: 'started', chat: chat.summary, user: { ...user }, assistant: { ...assistant } });
+    if (!this.#hasTemplate) events({ type: 'notice', notice: noTemplate });
     this.#phase = 'prompt';
     events({ type: 'prompt', n_done: 305, n_total: 318, n_reused: 305 });
     await this.#pause(300);
