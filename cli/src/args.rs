@@ -183,6 +183,18 @@ pub(crate) struct Machine {
     pub(crate) card_computes: bool,
 }
 
+fn at_least_0(text: &str) -> Result<f32, String> {
+    number(text).filter(|n| *n >= 0.0).ok_or_else(|| "a number of 0 or more is wanted".to_owned())
+}
+
+fn share(text: &str) -> Result<f32, String> {
+    number(text).filter(|n| (0.0..=1.0).contains(n)).ok_or_else(|| "a number from 0 to 1 is wanted".to_owned())
+}
+
+fn number(text: &str) -> Option<f32> {
+    text.parse().ok().filter(|n: &f32| n.is_finite())
+}
+
 /// Bytes of `6GiB`, `6G`, `512M` or plain `6`, which are GiB; decimal and binary names both mean the binary unit, as everywhere here.
 fn size(text: &str) -> Result<u64, String> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -208,7 +220,7 @@ pub(crate) struct Wishes {
     #[arg(long = "gpu-layers", value_name = "N")]
     pub(crate) n_gpu_layers: Option<u32>,
     /// Compute threads
-    #[arg(long = "threads", value_name = "N")]
+    #[arg(long = "threads", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) n_threads: Option<u32>,
     /// Type of the KV cache: f32, f16, q8_0 or q4_0, or one for keys and one for values, such as q8_0/q4_0
     #[arg(long = "kv", value_name = "TYPE")]
@@ -241,16 +253,16 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) system: Option<String>,
     /// 0 always takes the likeliest token
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_0)]
     pub(crate) temperature: Option<f32>,
     /// Keep the likeliest tokens; 0 keeps all
     #[arg(long)]
     pub(crate) top_k: Option<u32>,
-    /// Keep the likeliest tokens up to this mass
-    #[arg(long)]
+    /// Keep the likeliest tokens up to this mass, 0 to 1
+    #[arg(long, value_parser = share)]
     pub(crate) top_p: Option<f32>,
-    /// Keep tokens with at least this share of the likeliest one's
-    #[arg(long)]
+    /// Keep tokens with at least this share of the likeliest one's, 0 to 1
+    #[arg(long, value_parser = share)]
     pub(crate) min_p: Option<f32>,
     /// Makes answers repeatable
     #[arg(long)]
@@ -279,7 +291,7 @@ pub(crate) struct Bench {
     #[arg(long, short = 'r', default_value = "5", value_name = "N")]
     pub(crate) reps: NonZeroUsize,
     /// Compute threads; by default as planned
-    #[arg(long, short = 't', value_name = "N")]
+    #[arg(long, short = 't', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) threads: Option<u32>,
     /// Most prompt tokens computed at once; by default as planned
     #[arg(long, value_name = "N")]
@@ -304,7 +316,7 @@ pub(crate) struct Predictions {
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub(crate) check: Vec<PathBuf>,
     /// Compute threads of the table; by default as planned
-    #[arg(long, value_name = "N", requires = "check")]
+    #[arg(long, value_name = "N", requires = "check", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) threads: Option<u32>,
 }
 

