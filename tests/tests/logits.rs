@@ -55,29 +55,27 @@ fn smollm2_with_decoded_weights_agrees_with_llama_cpp() {
 
 /// Activations of 8 bits make this small model wander: llama.cpp on the file itself is 0.057 away from its own result with
 /// exact weights, and 0.058 from itself when it takes one token at a time. So the exact result is what ours is held to.
-#[test]
-fn smollm2_agrees_with_llama_cpps_exact_result_on_every_instruction_set() {
-    let golden = golden();
-    let own = mean_difference(&golden.plain.logprob, &golden.exact.logprob);
-    println!("llama.cpp: {own:.5} from exact");
-    println!("llama.cpp: {:.5} from itself", mean_difference(&golden.plain.logprob, &golden.one_by_one.logprob));
-    for isa in Isa::present() {
-        let n_tokens = if isa == Isa::Scalar { N_SLOW_TOKENS } else { golden.tokens.len() };
-        let tokens = &golden.tokens[..n_tokens];
-        // Scalar kernels take about a second per token, so they go through the text once.
-        for chunks in &PASSES[usize::from(isa == Isa::Scalar)..] {
-            let rows = rows(&smollm2(), tokens, isa, chunks);
-            let logprobs = logprobs(&rows, tokens);
-            let difference = mean_difference(&logprobs, &golden.exact.logprob);
-            let agreement = agreement(&rows[..n_tokens - 1], &golden.exact);
-            println!(
-                "{isa}, chunks {chunks:?}: {difference:.5} from exact, top-1 {:.2} %, {:.5} from llama.cpp",
-                100.0 * agreement,
-                mean_difference(&logprobs, &golden.plain.logprob)
-            );
-            assert!(difference <= 0.01, "{isa}, chunks {chunks:?}: {difference} from exact, llama.cpp {own}");
-            assert!(agreement >= 0.99, "{isa}, chunks {chunks:?}: top-1 agreement {agreement}");
-        }
+mod smollm2_agrees_with_llama_cpps_exact_result {
+    use super::Isa;
+
+    #[test]
+    fn scalar() {
+        super::assert_agreement(Isa::Scalar);
+    }
+
+    #[test]
+    fn avx2() {
+        super::assert_agreement(Isa::Avx2);
+    }
+
+    #[test]
+    fn avxvnni() {
+        super::assert_agreement(Isa::AvxVnni);
+    }
+
+    #[test]
+    fn avx512vnni() {
+        super::assert_agreement(Isa::Avx512Vnni);
     }
 }
 
@@ -94,6 +92,41 @@ fn smollm2_token_by_token_is_the_whole_batch() {
         println!("chunks {chunks:?}: mean |difference| {difference:.6}");
         assert!(difference <= 0.002, "chunks {chunks:?}: mean |difference| {difference}");
     }
+}
+
+/// Activations of 8 bits make this small model wander: llama.cpp on the file itself is 0.057 away from its own result with
+/// exact weights, and 0.058 from itself when it takes one token at a time. So the exact result is what ours is held to.
+fn assert_agreement(isa: Isa) {
+    if !isa.is_present() {
+        println!("SKIPPED: this CPU has no {isa}");
+        return;
+    }
+    let golden = golden();
+    let own = mean_difference(&golden.plain.logprob, &golden.exact.logprob);
+    println!("llama.cpp: {own:.5} from exact");
+    println!("llama.cpp: {:.5} from itself", mean_difference(&golden.plain.logprob, &golden.one_by_one.logprob));
+    let n_tokens = if isa == Isa::Scalar { N_SLOW_TOKENS } else { golden.tokens.len() };
+    let tokens = &golden.tokens[..n_tokens.min(most_tokens())];
+    // Scalar kernels take about a second per token, so they go through the text once.
+    for chunks in &PASSES[usize::from(isa == Isa::Scalar)..] {
+        let rows = rows(&smollm2(), tokens, isa, chunks);
+        let logprobs = logprobs(&rows, tokens);
+        let difference = mean_difference(&logprobs, &golden.exact.logprob);
+        let agreement = agreement(&rows[..tokens.len() - 1], &golden.exact);
+        println!(
+            "{isa}, chunks {chunks:?}, {} tokens: {difference:.5} from exact, top-1 {:.2} %, {:.5} from llama.cpp",
+            tokens.len(),
+            100.0 * agreement,
+            mean_difference(&logprobs, &golden.plain.logprob)
+        );
+        assert!(difference <= 0.01, "{isa}, chunks {chunks:?}: {difference} from exact, llama.cpp {own}");
+        assert!(agreement >= 0.99, "{isa}, chunks {chunks:?}: top-1 agreement {agreement}");
+    }
+}
+
+/// Tokens of the text that there is time for; `bench/emulate.py` has little.
+fn most_tokens() -> usize {
+    std::env::var("TANDEM_TOKENS").map_or(usize::MAX, |n| n.parse().unwrap())
 }
 
 fn golden() -> Golden {

@@ -1,8 +1,9 @@
 //! Products of every format on every ISA present, against decoded weights in f64.
 //!
 //! The norm is the format's scalar decode times the activations *as quantised*: what is left is rounding in f32.
+use super::check::isas;
 use super::isa::per_isa;
-use super::{Activations, Cpu, ISAS, Isa, Matrix, Rounding, matmul, matmul_list};
+use super::{Activations, Cpu, Isa, Matrix, Rounding, matmul, matmul_list};
 use crate::gguf::TensorType;
 use crate::quant::{FORMATS, Format, SPAN, decode_row, encode_row};
 
@@ -21,14 +22,6 @@ impl Rng {
     fn normal(&mut self) -> f32 {
         (0..12).map(|_| (self.bits() >> 40) as f32 / 16_777_216.0).sum::<f32>() - 6.0
     }
-}
-
-/// The ISAs to test; says loudly which this CPU cannot run.
-fn isas() -> Vec<Isa> {
-    for isa in ISAS.into_iter().filter(|isa| !isa.is_present()) {
-        eprintln!("SKIPPED: this CPU has no {isa}; its kernels are compiled but not run");
-    }
-    Isa::present()
 }
 
 fn is_float(t: TensorType) -> bool {

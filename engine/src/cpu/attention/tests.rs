@@ -1,6 +1,7 @@
 //! Attention against its definition in f64, at odd sizes, on every ISA and for every type of K and V.
 use super::*;
 use crate::cpu::Isa;
+use crate::cpu::check::isas;
 use crate::gguf::TensorType;
 use crate::quant;
 use half::f16;
@@ -178,7 +179,7 @@ fn attention_equals_its_definition() {
             let v = Stored::new(c, v_type, &wave_positions(c, c.value_dim, 0.31), c.value_dim);
             let values = if c.is_in_keys { values_in(c, &k.positions) } else { v.positions.clone() };
             let want = reference(c, &q, &k.positions, &values, scale, &sinks);
-            for isa in Isa::present() {
+            for isa in isas() {
                 for n_threads in [1, 4] {
                     let cpu = Cpu::new(isa, n_threads).unwrap();
                     let args = AttentionArgs {
