@@ -10,7 +10,7 @@ const PTX: [(&str, &str); 2] = [
 ];
 
 /// Numbers that look random and are the same every time.
-fn numbers(n: usize) -> Vec<u32> {
+pub(crate) fn numbers(n: usize) -> Vec<u32> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = || {
         state ^= state << 13;

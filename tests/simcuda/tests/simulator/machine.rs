@@ -150,6 +150,15 @@ impl Machine {
         unsafe { cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, shared, stream, pointers.as_mut_ptr(), none) }
     }
 
+    /// Queues a kernel on the default stream with a grid of more dimensions.
+    pub(crate) fn queue_grid(&self, kernel: Handle, grid: [u32; 3], threads: u32, args: &[u64]) -> i32 {
+        let mut args = args.to_vec();
+        let mut pointers: Vec<*mut c_void> = args.iter_mut().map(|arg| std::ptr::from_mut(arg).cast()).collect();
+        let (none, [x, y, z]) = (std::ptr::null_mut(), grid);
+        // SAFETY: every argument has at least the bytes of its parameter.
+        unsafe { cuLaunchKernel(kernel, x, y, z, threads, 1, 1, 0, none, pointers.as_mut_ptr(), none.cast()) }
+    }
+
     /// Runs a kernel on the default stream; an error is what was found.
     pub(crate) fn run(&self, kernel: Handle, size: (u32, u32, u32), args: &[u64]) -> Result<(), String> {
         let none = std::ptr::null_mut();

@@ -4,4 +4,5 @@
 mod bugs;
 mod instructions;
 mod machine;
+mod quantised;
 mod streams;

@@ -1,0 +1,20 @@
+// Products with Q4_1: d f16, m f16, 16 bytes of two weights, those 16 apart.
+#include "quant.cuh"
+
+struct Q4_1 {
+    static const u32 ELEMS = 32, BYTES = 20;
+    static const bool HALVES = false;
+    static const int MINS = MIN_OF_32;
+    static DEVICE void unpack(const u8* block, u32 group, Weights& w) {
+        w.scale[0] = half_at(block);
+        w.min[0] = -half_at(block + 2);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            u32 pairs = *(const u32*)(block + 4 + 4 * i);
+            w.q[i] = pairs & 0x0f0f0f0fu;
+            w.q[4 + i] = pairs >> 4 & 0x0f0f0f0fu;
+        }
+    }
+};
+
+PRODUCTS(Q4_1, q4_1)
