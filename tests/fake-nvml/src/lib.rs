@@ -10,6 +10,8 @@
 //! fail nvmlDeviceGetMemoryInfo_v2 15 card 1     # the code of nvmlReturn_t; without `card`: for every card
 //! ```
 //!
+//! What only `tandem-simcuda` understands is passed over: both can be given the same text.
+//!
 //! A copy of the library in a folder of its own has its own file and its own state, also within one process.
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::PathBuf;
