@@ -21,6 +21,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::args::{self, Args};
 use crate::exit::refused;
+use crate::terminal::Terminal;
 
 /// The app and the runtime its network runs on; dropped together, the app first.
 pub(crate) struct Opened {
@@ -69,6 +70,8 @@ pub(crate) fn app(args: &Args) -> anyhow::Result<Opened> {
         let _entered = tokio.enter();
         App::open(options).map_err(refused)?
     };
+    let terminal = Terminal::new(args);
+    app.notices().iter().for_each(|notice| terminal.notice(notice));
     Ok(Opened { app, tokio })
 }
 
@@ -135,7 +138,10 @@ fn find<'a>(models: &'a [LibraryModel], wanted: &str) -> Result<&'a LibraryModel
     let is_meant = |model: &&LibraryModel| {
         let repo = model.source.as_ref().map_or("", |source| &source.repo);
         let short = repo.rsplit('/').next().unwrap_or_default();
-        let is_named = |name: &str| [&model.name, repo, short].iter().any(|own| !own.is_empty() && is_same(own, name));
+        let own = [model.name.as_str(), repo, short];
+        let titles = model.places.iter().filter_map(|place| place.title.as_deref());
+        let names: Vec<&str> = own.into_iter().chain(titles).filter(|own| !own.is_empty()).collect();
+        let is_named = |name: &str| names.iter().any(|own| is_same(own, name));
         model.id == wanted
             || model.path == wanted
             || is_named(wanted)

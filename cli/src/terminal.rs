@@ -77,6 +77,11 @@ impl Terminal {
         self.note(&format!("       {hint} ({code})"));
     }
 
+    /// Says what a person should know, and keeps nobody from anything.
+    pub(crate) fn notice(&self, notice: &Failure) {
+        self.note(&format!("! {}", self.sentences(&notice.message, &notice.hint)));
+    }
+
     pub(crate) fn error(&self, message: &str) {
         self.note(&match self.lang {
             Lang::En => format!("error: {message}"),

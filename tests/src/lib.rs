@@ -4,6 +4,7 @@ pub mod hub;
 pub mod models;
 pub mod nvml;
 pub mod proxy;
+pub mod small_disk;
 pub mod teacher;
 #[cfg(target_os = "linux")]
 pub mod window;

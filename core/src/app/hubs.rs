@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{App, AppOptions, lock_of};
-use crate::hub::{Hub, HubError, HubOptions, is_this_machine, known_sources};
+use super::{App, AppOptions, Watchers, lock_of};
+use crate::hub::{Hub, HubError, HubOptions, OnWrongToken, is_this_machine, known_sources};
 use crate::paths::Paths;
 use crate::token::{TokenError, Tokens};
-use crate::wire::{Failure, HubKind, HubSource, Settings, TokenRequest};
+use crate::wire::{AppEvent, Failure, HubKind, HubSource, Settings, TokenRequest};
 
 impl App {
     /// The sources known by name, each with a client; the one in use sees the token that it may see.
@@ -22,7 +22,7 @@ impl App {
 
     /// Talks to the hub of these settings from now on.
     pub(super) fn use_hub(&self, settings: &Settings) -> Result<(), Failure> {
-        let hub = hub_of_settings(&self.options, &self.paths, settings, &self.tokens)?;
+        let hub = hub_of_settings(&self.options, &self.paths, settings, &self.tokens, &self.watchers)?;
         let mut remote = lock_of(&self.remote);
         remote.downloads.set_hub(Arc::clone(&hub));
         remote.hub = hub;
@@ -84,7 +84,7 @@ impl App {
     }
 
     fn client(&self, source: &HubSource, settings: &Settings) -> Result<Arc<Hub>, HubError> {
-        client(source, &self.paths.cache_dir, settings, &self.tokens)
+        client(source, &self.paths.cache_dir, settings, &self.tokens, None)
     }
 }
 
@@ -129,11 +129,24 @@ pub(super) fn hub_of_settings(
     paths: &Paths,
     settings: &Settings,
     tokens: &Tokens,
+    watchers: &Arc<Watchers>,
 ) -> Result<Arc<Hub>, HubError> {
-    client(&chosen(options, settings), &paths.cache_dir, settings, tokens)
+    let watchers = Arc::downgrade(watchers);
+    let on_wrong_token: OnWrongToken = Arc::new(move |notice| {
+        if let Some(watchers) = watchers.upgrade() {
+            watchers.tell(&AppEvent::Notice { notice });
+        }
+    });
+    client(&chosen(options, settings), &paths.cache_dir, settings, tokens, Some(on_wrong_token))
 }
 
-fn client(source: &HubSource, cache_dir: &Path, settings: &Settings, tokens: &Tokens) -> Result<Arc<Hub>, HubError> {
+fn client(
+    source: &HubSource,
+    cache_dir: &Path,
+    settings: &Settings,
+    tokens: &Tokens,
+    on_wrong_token: Option<OnWrongToken>,
+) -> Result<Arc<Hub>, HubError> {
     let token = tokens.current();
     let is_theirs = source.kind == HubKind::HuggingFace;
     let may_see = is_theirs && (source.is_origin || settings.token_mirrors.contains(&source.url));
@@ -142,6 +155,7 @@ fn client(source: &HubSource, cache_dir: &Path, settings: &Settings, tokens: &To
         kind: source.kind,
         is_origin: source.is_origin,
         is_token_withheld: token.is_some() && !may_see,
+        on_wrong_token,
         token: token.filter(|_| may_see).map(|token| token.reveal().to_owned()),
         proxy: settings.proxy.clone(),
         cache_dir: Some(cache_dir.to_owned()),

@@ -15,7 +15,7 @@ use tandem_engine::error::EngineError;
 
 use crate::calibrate::{self, Calibrator, Surroundings};
 use crate::chat::{Answer, Chats, Question, answer};
-use crate::download::{DownloadLimits, DownloadUpdate, Downloads};
+use crate::download::{Disk as _, DownloadLimits, DownloadUpdate, Downloads, RealDisk};
 use crate::error::{Explain, FileAction, FileError, bad_request};
 use crate::hardware::{ProbeOptions, Prober};
 use crate::hub::{Hub, HubError};
@@ -35,6 +35,8 @@ mod hubs;
 
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
 const LOCK: &str = "tandem.lock";
+/// With less, the next thing to be kept may fail.
+const LEAST_FREE_BYTES: u64 = 1 << 20;
 
 /// How to open the app; `Default` is what a person gets.
 #[derive(Clone, Debug, Default)]
@@ -153,6 +155,7 @@ impl App {
         let lock = lock_data_dir(&paths.data_dir, &mut notices)?;
         let Opened { store, notices: of_store } = Store::open(&paths.database)?;
         notices.extend(of_store);
+        tell_of_full_disk(&paths.data_dir, &mut notices);
         let store = Arc::new(store);
         let settings = store.settings()?;
 
@@ -185,7 +188,7 @@ impl App {
         let chats = Arc::new(Chats::open(Arc::clone(&store), Arc::clone(&runtime)));
         let key_store = options.key_store.clone().unwrap_or_else(|| Arc::new(SystemKeyStore));
         let tokens = Arc::new(Tokens::open(&paths.data_dir, key_store, options.given_token.clone()));
-        let hub = hubs::hub_of_settings(&options, &paths, &settings, &tokens)?;
+        let hub = hubs::hub_of_settings(&options, &paths, &settings, &tokens, &watchers)?;
         let remote = Remote::open(hub, models_dir, &library, &watchers)?;
         remote.downloads.set_limits(limits(&settings));
 
@@ -220,6 +223,11 @@ impl App {
             tracing::warn!(message = %failure.message.en, "no other source for downloads");
         }
         Ok(app)
+    }
+
+    /// What a person should know about this start.
+    pub fn notices(&self) -> &[Failure] {
+        &self.notices
     }
 
     /// From now on tells `sink` what changes, until it answers `Break`. The gauges follow at once.
@@ -446,6 +454,28 @@ fn lock_data_dir(data_dir: &Path, notices: &mut Vec<Failure>) -> Result<Option<F
             notices.push(FileError::at(FileAction::Write, &path)(error).explain());
             Ok(None)
         }
+    }
+}
+
+/// However many things a full disk has kept from being written, it is told once; and also where nothing had to be.
+fn tell_of_full_disk(data_dir: &Path, notices: &mut Vec<Failure>) {
+    let n_before = notices.len();
+    notices.retain(|notice| notice.code != ErrorCode::DiskFull);
+    // A disk that cannot say how much is free is not full.
+    let is_full = RealDisk.free_bytes(data_dir).is_ok_and(|free_bytes| free_bytes < LEAST_FREE_BYTES);
+    if is_full || notices.len() < n_before {
+        let dir = data_dir.display();
+        notices.push(Failure::new(
+            ErrorCode::DiskFull,
+            Text::new(
+                format!("the disk that holds `{dir}` is full: new chats, settings and models cannot be kept"),
+                format!("`{dir}` 所在的磁盘已满：新的对话、设置和模型无法保存"),
+            ),
+            Text::new(
+                "what is there can be used; free some space, then restart Tandem",
+                "已有的内容仍可使用；请腾出空间，然后重启 Tandem",
+            ),
+        ));
     }
 }
 

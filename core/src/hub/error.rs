@@ -302,6 +302,22 @@ impl Explain for HubError {
     }
 }
 
+/// The token is wrong, and what is public is fetched all the same.
+pub(super) fn going_on_without_token(host: &str) -> Failure {
+    Failure::new(
+        ErrorCode::TokenWrong,
+        Text::new(
+            format!("the access token is wrong: `{host}` does not know it"),
+            format!("访问令牌有误：`{host}` 不认识它"),
+        ),
+        Text::new(
+            "public models are fetched without it; make a new one at https://huggingface.co/settings/tokens for the \
+             others, or remove it in the settings",
+            "公开模型将不带令牌获取；其他模型请在 https://huggingface.co/settings/tokens 新建令牌，或在设置中删除它",
+        ),
+    )
+}
+
 /// No token, a token that stays here, or a licence that its owner has not accepted: each has a next step of its own.
 fn explain_gated(repo: &str, page: &str, token: TokenUse) -> Failure {
     let gated = Text::new(

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
@@ -13,6 +13,15 @@ use serde::de::DeserializeOwned;
 use super::error::{HubError, Missing, NetworkFault, Oddity};
 use super::{DEFAULT_HUB_URL, Hub, proxy};
 use crate::wire::{HubKind, ProxySettings};
+
+/// What to do at the hub's pointer to a file that another host keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pointers {
+    /// It is the answer.
+    Stop,
+    /// Go there, without the token.
+    Follow,
+}
 
 /// What a request was about, for its errors.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +48,7 @@ impl Hub {
     ) -> Result<(T, Option<Url>), HubError> {
         let asked = url.clone();
         let answer = async {
-            let response = self.follow(Method::GET, url, &HeaderMap::new()).await?;
+            let response = self.follow(Method::GET, url, &HeaderMap::new(), Pointers::Stop).await?;
             if !response.status().is_success() {
                 return Err(self.refusal(&response, about));
             }
@@ -58,13 +67,21 @@ impl Hub {
     }
 
     /// Sends a request and follows redirects by hand, until an answer that is none or that is the hub's pointer to a
-    /// file kept elsewhere. The token goes to the hub's origin only; a fall from HTTPS to HTTP is refused.
-    pub(super) async fn follow(&self, method: Method, url: Url, headers: &HeaderMap) -> Result<Response, HubError> {
+    /// file kept elsewhere. The token goes to the hub's origin only, and no more once the hub has said that it does not
+    /// know it; a fall from HTTPS to HTTP is refused.
+    pub(super) async fn follow(
+        &self,
+        method: Method,
+        url: Url,
+        headers: &HeaderMap,
+        pointers: Pointers,
+    ) -> Result<Response, HubError> {
         let mut url = url;
         for _ in 0..MAX_HOPS {
             let mut request = self.client.request(method.clone(), url.clone()).headers(headers.clone());
             request = request.header(ACCEPT_ENCODING, "identity");
-            if let Some(token) = self.token.as_ref().filter(|_| url.origin() == self.base.origin()) {
+            let token = self.token.as_ref().filter(|_| self.is_own(&url) && !self.is_token_wrong());
+            if let Some(token) = token {
                 request = request.header(AUTHORIZATION, secret_header(token)?);
             }
             let answer = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await;
@@ -72,8 +89,13 @@ impl Hub {
                 Ok(answer) => answer.map_err(|error| self.no_answer(&url, &error))?,
                 Err(_) => return Err(HubError::network(&url, NetworkFault::TimedOut, "no answer in time")),
             };
+            if token.is_some() && is_wrong_token(&response) {
+                // Whatever is public is given without one.
+                self.disown_token();
+                continue;
+            }
             let Some(target) = redirect_target(&response) else { return Ok(response) };
-            if self.is_pointer_to_file(&response, &target) {
+            if pointers == Pointers::Stop && self.is_pointer_to_file(&response, &target) {
                 return Ok(response);
             }
             if url.scheme() == "https" && target.scheme() != "https" {
@@ -108,14 +130,15 @@ impl Hub {
         let missing = |what: Missing| HubError::NotFound { repo: repo.clone(), what };
         let file = || about.path.map_or(Missing::Repo, |path| Missing::File { path: path.to_owned() });
         match (response.status().as_u16(), code) {
+            (401, _) | (403, "GatedRepo") if self.is_token_wrong() => HubError::WrongToken,
             (401 | 403, "GatedRepo") => {
                 HubError::Gated { page: self.page_url(about.repo), repo, token: self.token_use() }
             }
-            (401, _) if message.starts_with("Invalid credentials") => HubError::WrongToken,
+            (401, _) if message.starts_with(WRONG_TOKEN) => HubError::WrongToken,
             (401, _) | (_, "RepoNotFound") => missing(Missing::Repo),
             (_, "RevisionNotFound") => missing(Missing::Revision),
             (404, _) => missing(file()),
-            (429, _) => HubError::RateLimited { wait: wait_of(response.headers()) },
+            (429, _) => HubError::RateLimited { wait: wait_of(response.headers(), SystemTime::now()) },
             (511, _) => HubError::odd(response.url(), Oddity::Html),
             (status, _) => HubError::Refused { status, message: message.chars().take(200).collect() },
         }
@@ -186,12 +209,21 @@ pub(crate) fn is_html(headers: &HeaderMap) -> bool {
     content_type.trim_start().to_ascii_lowercase().starts_with("text/html")
 }
 
-/// How long a 429 asks to wait: `Retry-After`, else the reset time in `RateLimit`.
-pub(crate) fn wait_of(headers: &HeaderMap) -> Option<Duration> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let retry_after = text(RETRY_AFTER.as_str()).and_then(|value| value.trim().parse().ok());
-    let reset = || text("ratelimit")?.split(';').find_map(|part| part.trim().strip_prefix("t=")?.parse().ok());
-    retry_after.or_else(reset).map(Duration::from_secs)
+/// How long a 429 asks to wait: `Retry-After` in seconds or as a date, else the reset time in `RateLimit`.
+pub(crate) fn wait_of(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let seconds = |text: &str| text.parse().ok().map(Duration::from_secs);
+    // A date that has passed asks for no wait.
+    let until = |date: &str| Some(httpdate::parse_http_date(date).ok()?.duration_since(now).unwrap_or_default());
+    let retry_after = text(RETRY_AFTER.as_str()).and_then(|value| seconds(value).or_else(|| until(value)));
+    let reset = || text("ratelimit")?.split(';').find_map(|part| seconds(part.trim().strip_prefix("t=")?));
+    retry_after.or_else(reset)
+}
+
+/// Whether a hub says that it does not know the token. It says so even where none is needed.
+fn is_wrong_token(response: &Response) -> bool {
+    let said = response.headers().get("x-error-message").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    response.status() == StatusCode::UNAUTHORIZED && said.starts_with(WRONG_TOKEN)
 }
 
 pub(super) fn redirect_target(response: &Response) -> Option<Url> {
@@ -242,6 +274,8 @@ pub(super) fn root_cause(error: &reqwest::Error) -> String {
 }
 
 pub(super) const REPO_COMMIT: &str = "x-repo-commit";
+/// Source: `hf_raise_for_status` of huggingface_hub.
+const WRONG_TOKEN: &str = "Invalid credentials";
 const MAX_HOPS: usize = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// From a request to the head of its answer.
@@ -278,12 +312,15 @@ mod tests {
             (&[("retry-after", "7")][..], Some(7)),
             (&[("ratelimit", "\"api\";r=0;t=213")][..], Some(213)),
             (&[("retry-after", "1"), ("ratelimit", "\"api\";r=0;t=213")][..], Some(1)),
-            (&[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")][..], None),
+            (&[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")][..], Some(480)),
+            (&[("retry-after", "Wed, 21 Oct 2015 07:19:59 GMT")][..], Some(0)),
+            (&[("retry-after", "soon")][..], None),
             (&[][..], None),
         ];
+        let now = httpdate::parse_http_date("Wed, 21 Oct 2015 07:20:00 GMT").unwrap();
         for (headers, seconds) in cases {
             let map = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-            assert_eq!(wait_of(&map), seconds.map(Duration::from_secs), "{headers:?}");
+            assert_eq!(wait_of(&map, now), seconds.map(Duration::from_secs), "{headers:?}");
         }
     }
 

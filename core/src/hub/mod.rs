@@ -4,6 +4,7 @@
 //! Everything a repo tells is pinned to a commit where the hub has commits. The token goes to the hub's own origin and
 //! nowhere else: redirects are followed by hand. Storing files is not done here but in `download`.
 
+mod desktop_proxy;
 mod error;
 mod formats;
 mod grouping;
@@ -20,10 +21,12 @@ mod versions;
 mod word;
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use reqwest::{Client, Url};
 
-use crate::wire::{HashWord, HubKind, HubModel, ProxySettings, RepoFile};
+use crate::wire::{Failure, HashWord, HubKind, HubModel, ProxySettings, RepoFile};
 use header::HeaderCache;
 
 pub use error::{HubError, Missing, NetworkFault, Oddity, TokenUse};
@@ -38,6 +41,9 @@ pub use word::confirm;
 /// The hub that is used where no other is chosen.
 pub const DEFAULT_HUB_URL: &str = "https://huggingface.co";
 
+/// Takes the news that a hub does not know the token, in words.
+pub type OnWrongToken = Arc<dyn Fn(Failure) + Send + Sync>;
+
 /// Which hub to talk to, and as whom.
 #[derive(Clone)]
 pub struct HubOptions {
@@ -51,6 +57,8 @@ pub struct HubOptions {
     pub token: Option<String>,
     /// Whether there is a token that this hub must not see, for its refusals.
     pub is_token_withheld: bool,
+    /// Hears, once, that the hub does not know the token.
+    pub on_wrong_token: Option<OnWrongToken>,
     /// How to reach it.
     pub proxy: ProxySettings,
     /// What this program calls itself.
@@ -67,6 +75,7 @@ impl Default for HubOptions {
             is_origin: false,
             token: None,
             is_token_withheld: false,
+            on_wrong_token: None,
             proxy: ProxySettings::default(),
             user_agent: concat!("tandem/", env!("CARGO_PKG_VERSION")).to_owned(),
             cache_dir: None,
@@ -82,6 +91,8 @@ pub struct Hub {
     is_origin: bool,
     token: Option<String>,
     is_token_withheld: bool,
+    is_token_wrong: AtomicBool,
+    on_wrong_token: Option<OnWrongToken>,
     /// The proxy a person has set, for errors.
     proxy: Option<String>,
     header_cache: Option<HeaderCache>,
@@ -109,6 +120,8 @@ impl Hub {
             is_origin: options.is_origin,
             token: options.token.filter(|token| !token.trim().is_empty()),
             is_token_withheld: options.is_token_withheld,
+            is_token_wrong: AtomicBool::new(false),
+            on_wrong_token: options.on_wrong_token,
             proxy: proxy::shown(&options.proxy),
             header_cache: options.cache_dir.map(HeaderCache::new),
         })
@@ -134,6 +147,21 @@ impl Hub {
     pub(crate) fn word(&self) -> HashWord {
         let host = self.host().to_owned();
         if self.is_origin { HashWord::Hub { host } } else { HashWord::Mirrors { hosts: vec![host] } }
+    }
+
+    /// Whether it has said that it does not know the token.
+    fn is_token_wrong(&self) -> bool {
+        self.is_token_wrong.load(Ordering::Acquire)
+    }
+
+    /// From now on does without the token.
+    fn disown_token(&self) {
+        if !self.is_token_wrong.swap(true, Ordering::AcqRel) {
+            tracing::warn!(host = self.host(), "the hub does not know the access token: going on without it");
+            if let Some(on_wrong_token) = &self.on_wrong_token {
+                on_wrong_token(error::going_on_without_token(self.host()));
+            }
+        }
     }
 
     fn token_use(&self) -> TokenUse {

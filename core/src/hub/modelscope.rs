@@ -8,7 +8,7 @@ use reqwest::{Method, StatusCode, Url};
 use serde::{Deserialize, Deserializer};
 
 use super::error::{HubError, Oddity};
-use super::http::{About, is_html, redirect_target};
+use super::http::{About, Pointers, is_html, redirect_target};
 use super::listing::{is_sha256, split_name};
 use super::resolve::{Resolved, asking_for, bare_etag};
 use super::search::{is_repo_name, search_words};
@@ -59,7 +59,7 @@ impl Hub {
         let (publisher, name) = split_name(&file.repo)?;
         let mut url = self.url(&["api", "v1", "models", publisher, name, "repo"]);
         url.query_pairs_mut().append_pair("Revision", BRANCH).append_pair("FilePath", &file.path);
-        let response = self.follow(Method::GET, url, &[asking_for(0..1)].into_iter().collect()).await?;
+        let response = self.follow(Method::GET, url, &[asking_for(0..1)].into_iter().collect(), Pointers::Stop).await?;
         let elsewhere = redirect_target(&response);
         if elsewhere.is_none() && !response.status().is_success() {
             return Err(self.refusal(&response, About { repo: &file.repo, path: Some(&file.path) }));
@@ -74,7 +74,11 @@ impl Hub {
             StatusCode::OK => text("content-length"),
             _ => None,
         };
-        let sha256 = linked.or_else(|| file.sha256.clone());
+        let sha256 = match linked {
+            Some(sha256) => Some(sha256),
+            // Where the pointer names no hash, only the listing tells whether the file is still the same.
+            None => self.modelscope_listed(file).await?.or_else(|| file.sha256.clone()),
+        };
         Ok(Resolved {
             size_bytes: total.and_then(|total| total.parse().ok()).unwrap_or(file.size_bytes),
             url: elsewhere.unwrap_or_else(|| response.url().clone()),
@@ -82,6 +86,12 @@ impl Hub {
             etag: sha256.clone().unwrap_or_default(),
             sha256,
         })
+    }
+
+    /// SHA256 that the listing names now.
+    async fn modelscope_listed(&self, file: &RepoFile) -> Result<Option<String>, HubError> {
+        let listing = self.modelscope_model(&file.repo).await?;
+        Ok(listing.files.into_iter().find(|listed| listed.path == file.path).and_then(|listed| listed.sha256))
     }
 
     /// What lies in its envelope.

@@ -2,6 +2,7 @@
 
 use reqwest::{ClientBuilder, NoProxy, Proxy, Url};
 
+use super::desktop_proxy::{DesktopProxy, desktop_proxy};
 use super::error::HubError;
 use super::http::is_loopback;
 use crate::wire::{ProxyKind, ProxySettings};
@@ -10,7 +11,16 @@ use crate::wire::{ProxyKind, ProxySettings};
 pub(super) fn apply(builder: ClientBuilder, settings: &ProxySettings, base: &Url) -> Result<ClientBuilder, HubError> {
     match settings.kind {
         ProxyKind::System if is_loopback(base) => Ok(builder.no_proxy()),
-        ProxyKind::System => Ok(builder),
+        ProxyKind::System => Ok(match desktop_proxy() {
+            Some(DesktopProxy { url, direct }) => match Proxy::all(&url) {
+                Ok(proxy) => builder.proxy(proxy.no_proxy(NoProxy::from_string(&direct))),
+                Err(error) => {
+                    tracing::warn!(%error, "the desktop names a proxy that is none");
+                    builder
+                }
+            },
+            None => builder,
+        }),
         ProxyKind::None => Ok(builder.no_proxy()),
         ProxyKind::Http | ProxyKind::Socks5 => {
             let bad = || HubError::BadProxy { address: without_user(bare(&settings.address)).to_owned() };

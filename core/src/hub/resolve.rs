@@ -7,7 +7,7 @@ use reqwest::{Method, Response, Url};
 
 use super::Hub;
 use super::error::{HubError, Oddity};
-use super::http::{About, REPO_COMMIT, is_html, redirect_target};
+use super::http::{About, Pointers, REPO_COMMIT, is_html, redirect_target};
 use super::listing::{is_sha256, split_name};
 use crate::wire::{HubKind, RepoFile};
 
@@ -39,7 +39,7 @@ impl Hub {
         let (publisher, name) = split_name(&file.repo)?;
         let mut parts = vec![publisher, name, "resolve", file.commit.as_str()];
         parts.extend(file.path.split('/'));
-        let response = self.follow(Method::HEAD, self.url(&parts), &HeaderMap::new()).await?;
+        let response = self.follow(Method::HEAD, self.url(&parts), &HeaderMap::new(), Pointers::Stop).await?;
         let elsewhere = redirect_target(&response);
         if elsewhere.is_none() && !response.status().is_success() {
             return Err(self.refusal(&response, About { repo: &file.repo, path: Some(&file.path) }));
@@ -64,7 +64,8 @@ impl Hub {
         etag: Option<&HeaderValue>,
     ) -> Result<Response, HubError> {
         let headers = [asking_for(range)].into_iter().chain(etag.map(|etag| (IF_RANGE, etag.clone()))).collect();
-        self.follow(Method::GET, url.clone(), &headers).await
+        // Some mirrors answer HEAD themselves and point elsewhere only when they are asked for bytes.
+        self.follow(Method::GET, url.clone(), &headers, Pointers::Follow).await
     }
 
     /// What an answer to `open` says that is no success, if it came from the hub itself.

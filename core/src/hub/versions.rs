@@ -38,11 +38,13 @@ impl Version {
     }
 }
 
-/// Groups a repo's files into versions, smallest first. Importance matrices, vocabularies and whatever is not GGUF are
-/// left out.
+/// Groups a repo's files into versions, smallest first. Importance matrices, vocabularies, hidden files, which no library
+/// shows, and whatever is not GGUF are left out.
 pub fn versions(files: &[RepoFile]) -> Vec<Version> {
+    let is_hidden = |file: &&RepoFile| file.path.split('/').any(|part| part.starts_with('.'));
+    let files: Vec<RepoFile> = files.iter().filter(|file| !is_hidden(file)).cloned().collect();
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-    let mut found: Vec<Version> = group(&paths).into_iter().map(|group| version(group, files)).collect();
+    let mut found: Vec<Version> = group(&paths).into_iter().map(|group| version(group, &files)).collect();
     found.sort_by(|a, b| a.size_bytes.cmp(&b.size_bytes).then_with(|| a.files[0].path.cmp(&b.files[0].path)));
     found
 }
@@ -96,6 +98,8 @@ mod tests {
             ("model.safetensors", 160),
             ("model.gguf", 50),
             ("BF16/model.gguf", 160),
+            (".hidden-Q4_0.gguf", 30),
+            (".cache/model-Q5_0.gguf", 30),
         ]);
         let short: Vec<(&str, u64)> =
             versions.iter().map(|(quant, _, n_bytes, _)| (quant.as_str(), *n_bytes)).collect();

@@ -64,6 +64,11 @@ pub enum AppEvent {
         /// All of it.
         models: Vec<LibraryModel>,
     },
+    /// Something that a person should know, and that keeps nobody from anything.
+    Notice {
+        /// What.
+        notice: Failure,
+    },
     /// Something is dragged over the window, or dropped on it.
     Drag {
         /// What happens.

@@ -103,6 +103,7 @@ export class App {
       this.downloads.settle();
       void this.library.plan();
     } else if (event.type === 'drag') this.#dragged(event.drag);
+    else if (event.type === 'notice') this.#notice(event.notice);
     else if (event.type === 'runtime') this.runtime.adopt(event.state);
     else if (event.type === 'calibration') this.calibration.adopt(event.state);
     else this.gauges.apply(event.gauges);
@@ -231,6 +232,11 @@ export class App {
     const t = this.locale.t.library;
     const [place] = stays;
     return place ? t.removedStays(model.name, t.program[place.program], size(freed_bytes)) : t.removedFreed(model.name, size(freed_bytes));
+  }
+
+  /** Stays until it is closed, as those found at start do. */
+  #notice(notice: Failure): void {
+    if (this.info) this.info = { ...this.info, notices: [...this.info.notices, notice] };
   }
 
   #dragged(drag: Drag): void {
