@@ -88,6 +88,7 @@ impl Downloader {
 pub fn quick_options() -> DownloadOptions {
     DownloadOptions {
         backoff: Backoff { first: Duration::from_millis(1), longest: Duration::from_millis(2), attempts: 4 },
+        network_attempts: 4,
         stall: PATIENCE,
         report_every: Duration::from_millis(1),
         save_every_bytes: 256 << 10,

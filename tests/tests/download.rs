@@ -90,6 +90,7 @@ const FAULTS: &[Row] = &[
     Row { name: "token refused", rules: || vec![hub(wrong_token())], end: End::Failed(ErrorCode::TokenWrong) },
     Row { name: "404", rules: || vec![hub(Fault::status(404))], end: End::Failed(ErrorCode::NotFound) },
     Row { name: "gated", rules: || vec![hub(gated())], end: End::Failed(ErrorCode::TokenMissing) },
+    Row { name: "pointed elsewhere only for bytes", rules: || vec![hub(Fault::AnswerHead)], end: End::Done },
     Row { name: "redirect loop once", rules: || vec![cdn(Fault::RedirectLoop).times(8)], end: End::Done },
     Row {
         name: "redirect loop",
@@ -439,6 +440,46 @@ async fn no_network_pauses_and_says_so() {
     let paused = downloader.until_rest(&download.id).await;
     assert_eq!(paused.state, DownloadState::Paused);
     assert_eq!(paused.failure.map(|failure| failure.code), Some(ErrorCode::NoNetwork));
+}
+
+#[tokio::test]
+async fn every_later_request_asks_for_the_same_content_by_name() {
+    let (test_hub, folder) = (hub_with(&weights(SIZE, 1)), folder());
+    test_hub.fault(cut());
+    let mut downloader = Downloader::open(&test_hub, folder.path());
+    let id = downloader.start(REPO).await.id;
+    assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
+    let asked: Vec<Option<String>> = test_hub.fetches(FILE).iter().map(|seen| seen.if_range.clone()).collect();
+    let etag = format!("\"{}\"", test_hub.sha256(REPO, FILE));
+    assert!(asked.len() > 1 && asked[0].is_none(), "{asked:?}");
+    assert!(asked[1..].iter().all(|name| name.as_ref() == Some(&etag)), "{asked:?}");
+}
+
+#[tokio::test]
+async fn two_processes_never_write_into_one_models_folder() {
+    let (bytes, folder) = (weights(SIZE, 7), tempfile::tempdir().unwrap());
+    let test_hub = TestHub::start(vec![Repo::new("a/b").file("m.gguf", bytes.clone())]);
+    test_hub.fault(Rule::new(Side::Cdn, "m.gguf", Fault::Stall { after_bytes: HALF }));
+    let mut first = Downloader::open(&test_hub, folder.path());
+    let id = first.start("a/b").await.id;
+    first.until(&id, |download| download.arrived_bytes > 0).await;
+
+    let mut second = Downloader::open(&test_hub, folder.path());
+    assert!(second.downloads.list().is_empty(), "what another one fetches is not ours to pause or cancel");
+    let refused = second.downloads.start(second.files("a/b").await).await.unwrap_err();
+    assert!(matches!(&refused, DownloadError::FolderInUse { dir } if dir == folder.path()), "{refused:?}");
+    first.downloads.pause(&id).unwrap();
+    let paused = first.until_rest(&id).await;
+    assert_eq!(paused.state, DownloadState::Paused);
+    test_hub.heal();
+    first.downloads.close().await;
+
+    // Once the first has ended, the second goes on where that was.
+    assert_eq!(second.downloads.list()[0].arrived_bytes, paused.arrived_bytes);
+    second.downloads.resume(&id).unwrap();
+    assert_eq!(second.until_rest(&id).await.state, DownloadState::Paused, "as it was found");
+    assert_eq!(second.until_rest(&id).await.state, DownloadState::Done);
+    assert!(fs::read(folder.path().join("a/b/m.gguf")).unwrap() == bytes);
 }
 
 fn cdn(fault: Fault) -> Rule {

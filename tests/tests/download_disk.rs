@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tandem_core::download::{Disk, DownloadError, DownloadOptions, PartIo, RealDisk};
 use tandem_core::wire::{DownloadState, ErrorCode};
 use tandem_tests::downloads::{Downloader, quick_options, weights};
-use tandem_tests::hub::{Repo, TestHub};
+use tandem_tests::hub::{Fault, Repo, Rule, Side, TestHub};
+use tandem_tests::small_disk::SmallDisk;
 
 const SIZE: u64 = 2 << 20;
 
 #[tokio::test]
 async fn what_cannot_fit_is_not_begun() {
     let (test_hub, folder) = (hub(), tempfile::tempdir().unwrap());
-    let disk = Arc::new(SmallDisk::new(SIZE + SIZE / 2));
+    let disk = Arc::new(TightDisk::new(SIZE + SIZE / 2));
     let downloader = open(&test_hub, folder.path(), Arc::clone(&disk));
     // The first one stays in the queue: it is never whole while the second one asks.
     test_hub.fault(stall());
@@ -35,7 +36,7 @@ async fn what_cannot_fit_is_not_begun() {
 #[tokio::test]
 async fn a_disk_that_fills_up_pauses_and_keeps_what_is_there() {
     let (test_hub, folder) = (hub(), tempfile::tempdir().unwrap());
-    let disk = Arc::new(SmallDisk::new(SIZE / 2));
+    let disk = Arc::new(TightDisk::new(SIZE / 2));
     // It says that there is room, until there is none.
     disk.claimed_free.store(u64::MAX, Ordering::Release);
     let mut downloader = open(&test_hub, folder.path(), Arc::clone(&disk));
@@ -57,11 +58,7 @@ async fn a_disk_that_fills_up_pauses_and_keeps_what_is_there() {
 #[tokio::test]
 async fn a_real_small_file_system_fills_up_and_nothing_is_lost() {
     const FILE_BYTES: usize = 40 << 20;
-    let folder = tempfile::tempdir().unwrap();
-    let Some(_mounted) = SmallMount::new(folder.path()) else {
-        eprintln!("SKIPPED a_real_small_file_system_fills_up_and_nothing_is_lost: mounting a tmpfs takes root");
-        return;
-    };
+    let Some(folder) = SmallDisk::mount("a_real_small_file_system_fills_up_and_nothing_is_lost") else { return };
     let bytes = weights(FILE_BYTES, 3);
     let test_hub = TestHub::start(vec![Repo::new("a/b").file("m.gguf", bytes.clone())]);
     // Another program fills the disk while we look away: the check beforehand has passed, and space is not taken.
@@ -96,11 +93,7 @@ async fn a_real_small_file_system_fills_up_and_nothing_is_lost() {
 
 #[tokio::test]
 async fn space_is_taken_before_a_byte_is_fetched() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some(_mounted) = SmallMount::new(folder.path()) else {
-        eprintln!("SKIPPED space_is_taken_before_a_byte_is_fetched: mounting a tmpfs takes root");
-        return;
-    };
+    let Some(folder) = SmallDisk::mount("space_is_taken_before_a_byte_is_fetched") else { return };
     let repos = [("a/first", 40 << 20), ("a/second", 30 << 20)];
     let test_hub = TestHub::start(repos.map(|(id, n_bytes)| Repo::new(id).file("m.gguf", weights(n_bytes, 3))).into());
     test_hub.fault(stall());
@@ -123,34 +116,48 @@ async fn space_is_taken_before_a_byte_is_fetched() {
     assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
 }
 
+#[tokio::test]
+async fn shards_that_are_home_take_no_more_space() {
+    let Some(folder) = SmallDisk::mount("shards_that_are_home_take_no_more_space") else { return };
+    let shard = |n: usize, n_bytes: usize| (format!("m-Q8_0-0000{n}-of-00002.gguf"), weights(n_bytes, n as u64));
+    let [(first, large), (second, small)] = [shard(1, 24 << 20), shard(2, 8 << 20)];
+    let sharded = Repo::new("a/sharded").file(&first, large).file(&second, small);
+    let test_hub = TestHub::start(vec![sharded, Repo::new("a/other").file("m.gguf", weights(16 << 20, 3))]);
+    test_hub.fault(Rule::new(Side::Cdn, &second, Fault::Stall { after_bytes: 1 << 20 }));
+    let mut downloader = Downloader::with(&test_hub, folder.path(), None, quick_options());
+    let id = downloader.start("a/sharded").await.id;
+    downloader.until(&id, |download| download.arrived_bytes > 24 << 20).await;
+    let files = downloader.files("a/other").await;
+    assert!(downloader.downloads.start(files).await.is_ok(), "8 and 16 MiB are needed, 32 are free");
+}
+
 fn hub() -> TestHub {
     let repo = |id| Repo::new(id).file("m.gguf", weights(SIZE as usize, 1));
     TestHub::start(vec![repo("a/first"), repo("a/second")])
 }
 
-fn stall() -> tandem_tests::hub::Rule {
-    use tandem_tests::hub::{Fault, Rule, Side};
+fn stall() -> Rule {
     Rule::new(Side::Cdn, "a/first", Fault::Stall { after_bytes: SIZE / 4 })
 }
 
-fn open(test_hub: &TestHub, folder: &Path, disk: Arc<SmallDisk>) -> Downloader {
+fn open(test_hub: &TestHub, folder: &Path, disk: Arc<TightDisk>) -> Downloader {
     Downloader::with(test_hub, folder, None, DownloadOptions { disk, ..quick_options() })
 }
 
 /// A disk with room for so many bytes of downloads.
 #[derive(Debug)]
-struct SmallDisk {
+struct TightDisk {
     capacity: Arc<AtomicU64>,
     claimed_free: AtomicU64,
 }
 
-impl SmallDisk {
+impl TightDisk {
     fn new(n_bytes: u64) -> Self {
         Self { capacity: Arc::new(AtomicU64::new(n_bytes)), claimed_free: AtomicU64::new(n_bytes) }
     }
 }
 
-impl Disk for SmallDisk {
+impl Disk for TightDisk {
     fn free_bytes(&self, _dir: &Path) -> io::Result<u64> {
         Ok(self.claimed_free.load(Ordering::Acquire))
     }
@@ -210,23 +217,5 @@ impl Disk for TrustingDisk {
 
     fn open_part(&self, path: &Path) -> io::Result<Box<dyn PartIo>> {
         Ok(Box::new(SmallFile { io: RealDisk.open_part(path)?, capacity: Arc::new(AtomicU64::new(u64::MAX)) }))
-    }
-}
-
-/// A mounted tmpfs of 64 MiB; unmounted when dropped.
-struct SmallMount<'a>(&'a Path);
-
-impl<'a> SmallMount<'a> {
-    fn new(at: &'a Path) -> Option<Self> {
-        let mount =
-            std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "tmpfs"]).arg(at).output();
-        mount.is_ok_and(|output| output.status.success()).then_some(Self(at))
-    }
-}
-
-impl Drop for SmallMount<'_> {
-    fn drop(&mut self) {
-        // Lazily: whatever still holds a file there lets go of it later.
-        let _ = std::process::Command::new("umount").arg("-l").arg(self.0).status();
     }
 }

@@ -71,13 +71,15 @@ fn killed_downloads_go_on_and_end_right() {
 fn misbehave(test_hub: &TestHub, dice: &mut Dice) {
     test_hub.heal();
     for _ in 0..=dice.below(2) {
-        let fault = match dice.below(8) {
+        let fault = match dice.below(10) {
             0 | 1 => Fault::Cut { after_bytes: dice.below(PIECE) },
             2 => Fault::IgnoreRange,
             3 => Fault::ShiftRange { by: 1 + dice.below(1000) },
             4 => Fault::Html,
             5 => Fault::ShortBody { by: 1 + dice.below(PIECE) },
             6 => Fault::status(503),
+            7 => Fault::FlipBit { at: dice.below(SIZE) },
+            8 => Fault::rate_limited(0),
             _ => Fault::status(403),
         };
         test_hub.fault(Rule::new(Side::Cdn, FILE, fault).after(dice.below(4)).times(1 + dice.below(2)));

@@ -131,6 +131,19 @@ async fn a_mirror_decides_where_the_hub_is_damaged_for_good() {
 }
 
 #[tokio::test]
+async fn a_dead_mirror_keeps_no_other_from_being_asked() {
+    let (bytes, test_hub, folder) = setting();
+    test_hub.fault(cdn(Fault::FlipBit { at: 20 * PIECE }));
+    let (dead, good) = (hub_with(&bytes), hub_with(&bytes));
+    dead.fault(Rule::new(Side::Hub, "", Fault::status(503)));
+    let mut downloader = open(&test_hub, folder.path());
+    downloader.downloads.set_mirrors(vec![client(&dead), client(&good)]);
+    let id = downloader.start(REPO).await.id;
+    finish(&mut downloader, &id, &bytes).await;
+    assert!(!good.fetches(FILE).is_empty() && dead.fetches(FILE).is_empty());
+}
+
+#[tokio::test]
 async fn a_bad_mirror_spoils_nothing() {
     let bytes = weights(SIZE, 1);
     let other_file = hub_with(&weights(SIZE, 2));
@@ -151,16 +164,25 @@ async fn a_bad_mirror_spoils_nothing() {
 }
 
 #[tokio::test]
-async fn what_stays_wrong_is_given_up_and_removed() {
-    let (_, test_hub, folder) = setting();
+async fn what_stays_wrong_is_given_up_and_repaired_from_another_source() {
+    let (bytes, test_hub, folder) = setting();
     test_hub.fault(cdn(Fault::FlipBit { at: 20 * PIECE }));
     let mut downloader = open(&test_hub, folder.path());
     let id = downloader.start(REPO).await.id;
     let failed = downloader.until_rest(&id).await;
     assert_eq!(failed.failure.map(|failure| failure.code), Some(ErrorCode::ChecksumMismatch));
-    assert!(!part(folder.path()).exists() && !landed(folder.path()).exists());
-    let sent: u64 = test_hub.fetches(FILE).iter().map(|seen| seen.sent_bytes()).sum();
-    assert!(sent <= 3 * SIZE as u64, "fetched twice, with what was in doubt: {sent}");
+    assert!(part(folder.path()).exists() && !landed(folder.path()).exists(), "kept, and not under its name");
+    let sent = |hub: &TestHub| hub.fetches(FILE).iter().map(|seen| seen.sent_bytes()).sum::<u64>();
+    assert!(sent(&test_hub) <= 3 * SIZE as u64, "fetched twice, with what was in doubt: {}", sent(&test_hub));
+    drop(downloader);
+
+    // After a restart, from elsewhere: compared once, and only what differs is fetched and kept.
+    let intact = hub_with(&bytes);
+    let mut downloader = open(&intact, folder.path());
+    assert_eq!(downloader.downloads.list()[0].arrived_bytes, SIZE as u64);
+    downloader.downloads.resume(&id).unwrap();
+    finish(&mut downloader, &id, &bytes).await;
+    assert!(sent(&intact) <= SIZE as u64 + 4 * PIECE, "{}", sent(&intact));
 }
 
 #[tokio::test]

@@ -25,7 +25,6 @@ use crate::wire::RepoFile;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) url: Url,
-    pub(super) source: Source,
     /// What the host calls the file.
     etag: OnceLock<HeaderValue>,
     /// Whether it has given what was asked for.
@@ -56,9 +55,9 @@ pub(super) struct Connection {
 }
 
 impl Link {
-    pub(super) fn new(url: Url, source: Source) -> Self {
+    pub(super) fn new(url: Url) -> Self {
         let (etag, has_answered) = (OnceLock::new(), AtomicBool::new(false));
-        Self { url, source, etag, has_answered, knows_no_ranges: AtomicBool::new(false) }
+        Self { url, etag, has_answered, knows_no_ranges: AtomicBool::new(false) }
     }
 
     /// What is known of a host stays known when its URL is signed again.
@@ -165,7 +164,8 @@ impl Connection {
             () = self.signal.retire.notified() => return Ok(None),
             response = asking => response?,
         };
-        let (source, size_bytes) = (self.link.source, self.file.size_bytes);
+        let source = if self.hub.is_own(response.url()) { Source::Hub } else { Source::Elsewhere };
+        let size_bytes = self.file.size_bytes;
         let asked = Asked { source, from: wanted.start, size_bytes, etag };
         match judge(response.status(), response.headers(), &asked) {
             Verdict::Gives { from } => {

@@ -32,6 +32,12 @@ pub enum DownloadError {
         /// Path in the repo.
         path: String,
     },
+    /// Another process writes into the models folder.
+    #[error("another copy of the app downloads into `{}`", dir.display())]
+    FolderInUse {
+        /// The folder.
+        dir: PathBuf,
+    },
     /// The volume has too little space.
     #[error("{needed_bytes} bytes are needed in `{}`, {free_bytes} are free", dir.display())]
     NoSpace {
@@ -101,6 +107,17 @@ impl Explain for DownloadError {
                 Text::new(format!("`{path}` is already being downloaded"), format!("`{path}` 正在下载")),
                 Text::new("cancel that download first", "请先取消那个下载"),
             ),
+            Self::FolderInUse { dir } => Failure::new(
+                ErrorCode::Busy,
+                Text::new(
+                    format!("another copy of Tandem downloads into `{}`", dir.display()),
+                    format!("另一个 Tandem 正在向 `{}` 下载", dir.display()),
+                ),
+                Text::new(
+                    "close that one, or choose another models folder in the settings",
+                    "请关闭它，或在设置中选择其他模型文件夹",
+                ),
+            ),
             Self::NoSpace { dir, needed_bytes, free_bytes } => {
                 let (needed, free) = (size(*needed_bytes), size(*free_bytes));
                 let dir = dir.display();
@@ -111,8 +128,8 @@ impl Explain for DownloadError {
                         format!("`{dir}` 空间不足：需要 {needed}，可用 {free}"),
                     ),
                     Text::new(
-                        "free some space or choose another models folder; what has arrived is kept",
-                        "请腾出空间或更换模型文件夹；已下载的内容会保留",
+                        "free some space, then let it go on; what has arrived is kept",
+                        "请腾出空间后继续；已下载的内容会保留",
                     ),
                 )
             }
@@ -125,8 +142,9 @@ impl Explain for DownloadError {
                     format!("`{path}` 多次下载的内容都与模型站承诺的不同：SHA256 不一致"),
                 ),
                 Text::new(
-                    "all of it was fetched twice and compared, and is removed; try another mirror or network",
-                    "全部内容已下载两次并比对，现已删除；请更换镜像站或网络再试",
+                    "what has arrived is kept: choose another source or network and try again, and it is compared with \
+                     what comes from there",
+                    "已下载的内容会保留：请更换来源或网络后重试，届时会与新的来源比对",
                 ),
             ),
             Self::DiskDamages { path } => Failure::new(
@@ -136,8 +154,8 @@ impl Explain for DownloadError {
                     format!("磁盘读出的内容与写入 `{}` 的内容不同", path.display()),
                 ),
                 Text::new(
-                    "the disk or the memory of this computer may be failing: check them, or choose another models folder",
-                    "本机的磁盘或内存可能有故障：请检查，或者更换模型文件夹",
+                    "the disk or the memory of this computer may be failing: check them before you go on",
+                    "本机的磁盘或内存可能有故障：请先检查再继续",
                 ),
             ),
             Self::ChangedUpstream { path } => Failure::new(

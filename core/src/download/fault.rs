@@ -30,7 +30,7 @@ impl Pause {
         match self {
             Self::NewLink => Duration::ZERO,
             Self::Backoff => backoff,
-            Self::Asked(wait) => wait.unwrap_or(DEFAULT_ASKED_WAIT).max(backoff).min(LONGEST_ASKED_WAIT),
+            Self::Asked(wait) => wait.unwrap_or(DEFAULT_ASKED_WAIT).max(backoff),
         }
     }
 }
@@ -40,6 +40,8 @@ impl From<HubError> for Fault {
         match error {
             HubError::Network { .. } | HubError::NotAHub { .. } => Self::Again { error, pause: Pause::Backoff },
             HubError::Refused { status: 408 | 425 | 500..=599, .. } => Self::Again { error, pause: Pause::Backoff },
+            // Longer than anybody watches: a person is told, and what has arrived is kept.
+            HubError::RateLimited { wait: Some(wait) } if wait > LONGEST_ASKED_WAIT => Self::Stop(Stop::from(error)),
             HubError::RateLimited { wait } => Self::Again { error, pause: Pause::Asked(wait) },
             _ => Self::Stop(Stop::from(error)),
         }
@@ -55,9 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_that_the_hub_asks_for_is_kept_within_reason() {
-        let asked = |seconds: u64| Pause::Asked(Some(Duration::from_secs(seconds))).wait(Duration::from_secs(4));
-        assert_eq!([asked(1), asked(120), asked(86_400)].map(|wait| wait.as_secs()), [4, 120, 600]);
+    fn a_wait_that_the_hub_asks_for_is_kept_and_a_very_long_one_is_told() {
+        let fault = |seconds| Fault::from(HubError::RateLimited { wait: Some(Duration::from_secs(seconds)) });
+        let asked = |seconds| match fault(seconds) {
+            Fault::Again { pause, .. } => Some(pause.wait(Duration::from_secs(4)).as_secs()),
+            Fault::Stop(_) => None,
+        };
+        assert_eq!([1, 120, 600, 601, 86_400].map(asked), [Some(4), Some(120), Some(600), None, None]);
         assert_eq!(Pause::Asked(None).wait(Duration::ZERO), DEFAULT_ASKED_WAIT);
         assert_eq!(Pause::Backoff.wait(Duration::from_secs(4)).as_secs(), 4);
     }

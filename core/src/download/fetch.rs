@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::answer::Source;
 use super::connection::{Connection, Link, Signal};
 use super::error::DownloadError;
 use super::fault::{Fault, Pause};
+use super::pace::Backoff;
 use super::part::{Claim, PartFile};
 use super::pieces::PieceHash;
 use super::repair::{Repair, Ruling};
@@ -47,6 +47,8 @@ struct Place {
     hub: Arc<Hub>,
     link: Option<Arc<Link>>,
     old_link: Option<Arc<Link>>,
+    /// A mirror that has failed is not asked again.
+    is_of_use: bool,
 }
 
 /// What a connection is to do.
@@ -89,7 +91,7 @@ struct Measured {
 
 impl<'a, 'r> Fetch<'a, 'r> {
     pub(super) fn new(run: &'a mut Run<'r>, part: Arc<PartFile>, file: RepoFile) -> Self {
-        let sources = run.shared.sources().into_iter().map(|hub| Place { hub, link: None, old_link: None }).collect();
+        let sources = run.shared.sources().into_iter().map(Place::new).collect();
         let width = Width::new(run.shared.limits().connections as usize);
         Self {
             run,
@@ -201,10 +203,24 @@ impl<'a, 'r> Fetch<'a, 'r> {
         let most = if self.repair.is_some() { 1 } else { (n_open / (2 * self.width.now())).clamp(1, MOST_PIECES) };
         if let Some(claim) = self.part.claim(most) {
             let n_fetches = self.repair.as_ref().map_or(0, |repair| repair.n_fetches(claim.first()));
-            return Some((Job::Fill(claim), n_fetches % self.sources.len()));
+            let sources = self.sources_of_use();
+            return Some((Job::Fill(claim), sources[n_fetches % sources.len()]));
         }
         let piece = self.repair.as_mut()?.next()?;
-        Some((Job::Compare(piece), self.sources.len().min(2) - 1))
+        let sources = self.sources_of_use();
+        Some((Job::Compare(piece), *sources.get(1).unwrap_or(&sources[0])))
+    }
+
+    /// The hub, then mirrors that have not failed.
+    fn sources_of_use(&self) -> Vec<usize> {
+        (0..self.sources.len()).filter(|&source| source == 0 || self.sources[source].is_of_use).collect()
+    }
+
+    fn mind_sources(&mut self) {
+        let n_sources = self.sources_of_use().len();
+        if let Some(repair) = &mut self.repair {
+            repair.set_sources(n_sources);
+        }
     }
 
     fn put_back(&mut self, job: Job) {
@@ -272,7 +288,8 @@ impl<'a, 'r> Fetch<'a, 'r> {
     fn note_fault(&mut self, fault: Fault, source: usize, era: u32) -> Result<(), Stop> {
         if source > 0 {
             tracing::info!(download = %self.run.id, ?fault, "a mirror is of no use");
-            self.sources.truncate(source);
+            self.sources[source].is_of_use = false;
+            self.mind_sources();
             return Ok(());
         }
         let (error, pause) = match fault {
@@ -293,15 +310,25 @@ impl<'a, 'r> Fetch<'a, 'r> {
             Pause::Asked(_) => self.width.one(),
             Pause::NewLink | Pause::Backoff => self.width.failed(),
         }
-        let Some(backoff) = self.run.shared.options.backoff.wait(trouble.n_failed) else {
+        let options = &self.run.shared.options;
+        let attempts = match error {
+            HubError::Network { .. } => options.network_attempts,
+            _ => options.backoff.attempts,
+        };
+        let Some(backoff) = (Backoff { attempts, ..options.backoff }).wait(trouble.n_failed) else {
             return Err(Stop::from(error));
         };
         tracing::info!(download = %self.run.id, n_failed = trouble.n_failed, %error, "trying again");
+        let is_changed = matches!(error, HubError::NotAHub { oddity: Oddity::Changed, .. });
         let wait = pause.wait(backoff);
         trouble.not_before = (!wait.is_zero()).then(|| Instant::now() + wait);
         trouble.failure = Some(error.explain());
         // The hub is asked again: it may point elsewhere, and knows whether the file has changed.
         self.sources[0].forget();
+        if is_changed {
+            // If the hub still names the same hash, the host has only given it another name.
+            self.sources[0].old_link = None;
+        }
         Ok(())
     }
 
@@ -324,9 +351,8 @@ impl<'a, 'r> Fetch<'a, 'r> {
             let oddity = Oddity::NoHeader { name: "x-linked-etag" };
             return Err(Fault::Stop(Stop::from(HubError::odd(&resolved.url, oddity))));
         }
-        let kind = if hub.is_own(&resolved.url) { Source::Hub } else { Source::Elsewhere };
         let place = &mut self.sources[source];
-        let link = Arc::new(Link::new(resolved.url, kind).remember(place.old_link.as_deref()));
+        let link = Arc::new(Link::new(resolved.url).remember(place.old_link.as_deref()));
         place.link = Some(Arc::clone(&link));
         Ok(link)
     }
@@ -346,18 +372,19 @@ impl<'a, 'r> Fetch<'a, 'r> {
             return Ok(true);
         }
         let n_pieces = self.part.state().pieces.count();
-        let n_sources = self.sources.len();
+        let n_sources = self.sources_of_use().len();
         let repair = self.repair.get_or_insert_with(|| Repair::new(n_pieces, n_sources));
         if repair.is_over() && self.connections.is_empty() {
             let torn = repair.last_hearing();
             if torn.is_empty() {
                 return Err(self.mismatch());
             }
-            self.sources.truncate(1);
+            self.sources[1..].iter_mut().for_each(|mirror| mirror.is_of_use = false);
             for piece in torn {
                 self.part.reject(piece);
             }
             self.got = None;
+            self.mind_sources();
         }
         Ok(false)
     }
@@ -448,6 +475,10 @@ impl Drop for Fetch<'_, '_> {
 }
 
 impl Place {
+    fn new(hub: Arc<Hub>) -> Self {
+        Self { hub, link: None, old_link: None, is_of_use: true }
+    }
+
     fn forget(&mut self) {
         self.old_link = self.link.take().or(self.old_link.take());
     }

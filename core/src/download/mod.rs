@@ -11,6 +11,7 @@ mod disk;
 mod error;
 mod fault;
 mod fetch;
+mod folder;
 mod journal;
 mod pace;
 mod part;
@@ -36,6 +37,7 @@ use crate::error::{FileAction, FileError};
 use crate::hub::Hub;
 use crate::wire::{Download, DownloadState, Move, RepoFile};
 use connection::blocking;
+use folder::FolderClaim;
 use journal::{Journal, Record};
 use pace::Throttle;
 use table::{Table, Wanted};
@@ -89,6 +91,8 @@ impl Default for DownloadLimits {
 pub struct DownloadOptions {
     /// Waits between attempts.
     pub backoff: Backoff,
+    /// Attempts without a new byte while there is no network.
+    pub network_attempts: u32,
     /// A connection that gives nothing for so long is given up.
     pub stall: Duration,
     /// A connection that gives less over that time is given up too.
@@ -113,6 +117,8 @@ impl Default for DownloadOptions {
     fn default() -> Self {
         Self {
             backoff: Backoff::default(),
+            // Whoever downloads overnight is not there when the line comes back.
+            network_attempts: u32::MAX,
             stall: Duration::from_secs(30),
             slowest_bytes_per_s: 2048.0,
             measure_every: Duration::from_secs(1),
@@ -139,6 +145,8 @@ struct Shared {
     hub: Mutex<Arc<Hub>>,
     mirrors: Mutex<Vec<Arc<Hub>>>,
     models_dir: PathBuf,
+    /// `None` while another process has the folder.
+    claim: Mutex<Option<FolderClaim>>,
     options: DownloadOptions,
     limits: Mutex<DownloadLimits>,
     throttle: Throttle,
@@ -150,7 +158,8 @@ struct Shared {
 }
 
 impl Downloads {
-    /// Finds unfinished downloads, which are paused, and begins to serve. Must be called within a tokio runtime.
+    /// Finds unfinished downloads, which are paused, and begins to serve; where another process has the models folder, as
+    /// soon as that ends. Must be called within a tokio runtime.
     pub fn open(hub: Arc<Hub>, models_dir: PathBuf, sink: DownloadSink) -> Self {
         Self::open_with(hub, models_dir, DownloadOptions::default(), sink)
     }
@@ -158,21 +167,21 @@ impl Downloads {
     /// The same with other options.
     pub fn open_with(hub: Arc<Hub>, models_dir: PathBuf, options: DownloadOptions, sink: DownloadSink) -> Self {
         let (updates, mut to_deliver) = mpsc::unbounded_channel();
-        let mut table = Table::new(updates);
-        for record in Record::find_all(&models_dir) {
-            table.insert(id_of(&record.journal.repo_files()), record, DownloadState::Paused);
-        }
         let shared = Arc::new(Shared {
             hub: Mutex::new(hub),
             mirrors: Mutex::default(),
             models_dir,
+            claim: Mutex::default(),
             limits: Mutex::new(options.limits),
             throttle: Throttle::new(options.limits.bytes_per_s),
             memory: Arc::new(Semaphore::new(connection::MEMORY_BYTES as usize)),
             options,
-            table: Mutex::new(table),
+            table: Mutex::new(Table::new(updates)),
             bell: Notify::new(),
         });
+        if let Err(error) = shared.claim_folder() {
+            tracing::warn!(%error, "nothing can be downloaded yet");
+        }
         tokio::spawn(async move {
             while let Some(update) = to_deliver.recv().await {
                 sink(update);
@@ -202,6 +211,7 @@ impl Downloads {
     /// Puts files at the end of the queue as one download: one file, or all shards of a version. If it is there already
     /// it goes on. Refused if it and what waits do not fit on the disk.
     pub async fn start(&self, files: Vec<RepoFile>) -> Result<Download, DownloadError> {
+        self.shared.claim_folder()?;
         let first = files.first().ok_or(DownloadError::BadRequest)?;
         if files.iter().any(|file| file.repo != first.repo) {
             return Err(DownloadError::BadRequest);
@@ -278,6 +288,8 @@ impl Downloads {
 
     /// All downloads, in order.
     pub fn list(&self) -> Vec<Download> {
+        // Of a folder that another process has, there is none to be told of.
+        let _ = self.shared.claim_folder();
         self.shared.table().downloads()
     }
 
@@ -290,6 +302,7 @@ impl Downloads {
             // The runner ends by itself; a panic of it has been reported already.
             let _ = runner.await;
         }
+        self.shared.leave_folder();
     }
 }
 
@@ -297,10 +310,29 @@ impl Drop for Downloads {
     fn drop(&mut self) {
         self.shared.table().close();
         self.shared.bell.notify_one();
+        self.shared.leave_folder();
     }
 }
 
 impl Shared {
+    /// Makes sure that no other process writes into the models folder; with it come the downloads found there.
+    fn claim_folder(&self) -> Result<(), DownloadError> {
+        let mut claim = lock(&self.claim);
+        if claim.is_some() || self.table().is_closing() {
+            return Ok(());
+        }
+        let taken = FolderClaim::take(&self.models_dir);
+        *claim = Some(taken.ok_or_else(|| DownloadError::FolderInUse { dir: self.models_dir.clone() })?);
+        for record in Record::find_all(&self.models_dir) {
+            self.table().insert(id_of(&record.journal.repo_files()), record, DownloadState::Paused);
+        }
+        Ok(())
+    }
+
+    fn leave_folder(&self) {
+        *lock(&self.claim) = None;
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
     }

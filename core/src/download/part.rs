@@ -144,15 +144,6 @@ impl PartFile {
         Ok(record.write()?)
     }
 
-    /// Removes the file, of which nothing is of use.
-    pub(super) fn discard(&self) -> Result<(), DownloadError> {
-        // The journal first: it must never vouch for more than there is.
-        let mut record = lock(&self.record);
-        record.journal.files[self.n].pieces.clear();
-        record.write()?;
-        Ok(fs::remove_file(&self.part).map_err(self.at(FileAction::Write))?)
-    }
-
     /// The record as the disk has it.
     pub(super) fn record(&self) -> Record {
         lock(&self.record).clone()

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use super::error::DownloadError;
 use crate::wire::RepoFile;
 
@@ -31,7 +33,9 @@ pub(super) fn journal_path(path: &Path) -> PathBuf {
 
 /// A journal while it is written.
 pub(super) fn unfinished_journal_path(journal: &Path) -> PathBuf {
-    with_ending(journal, ".new")
+    let mut name = OsString::from(journal.as_os_str());
+    name.push(".new");
+    name.into()
 }
 
 /// Whether a file is a journal, by its name.
@@ -39,10 +43,20 @@ pub(super) fn is_journal(path: &Path) -> bool {
     path.as_os_str().to_string_lossy().ends_with(JOURNAL)
 }
 
+/// The name with an ending. One that would become too long for a file system is cut, and told from others by its hash.
 fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut name = OsString::from(path.as_os_str());
-    name.push(ending);
-    name.into()
+    let name = path.file_name().unwrap_or_default();
+    if name.len() + UNFINISHED_JOURNAL.len() <= LONGEST_NAME_BYTES {
+        let mut name = OsString::from(path.as_os_str());
+        name.push(ending);
+        return name.into();
+    }
+    let hash: String =
+        Sha256::digest(name.as_encoded_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let name = name.to_string_lossy();
+    let is_kept = |(at, c): &(usize, char)| at + c.len_utf8() <= KEPT_NAME_BYTES;
+    let kept: String = name.char_indices().take_while(is_kept).map(|(_, c)| c).collect();
+    path.with_file_name(format!("{kept}-{hash}{ending}"))
 }
 
 /// Whether one part of a path names a file or folder and nothing else, on every system.
@@ -55,6 +69,10 @@ fn is_plain_name(part: &str) -> bool {
         && !RESERVED.contains(&stem.as_str())
 }
 
+/// Of a name, on most file systems.
+const LONGEST_NAME_BYTES: usize = 255;
+/// Of a long name, beside hash and ending.
+const KEPT_NAME_BYTES: usize = 160;
 const PART: &str = ".part";
 const JOURNAL: &str = ".journal";
 const UNFINISHED_JOURNAL: &str = ".journal.new";
@@ -89,6 +107,18 @@ mod tests {
         for (repo, path, expected) in cases {
             assert_eq!(place(models, &file(repo, path)).unwrap(), Path::new(expected));
         }
+    }
+
+    #[test]
+    fn names_beside_a_long_one_fit_and_stay_apart() {
+        let long = |last: &str| PathBuf::from(format!("/m/{}{last}.gguf", "模".repeat(82)));
+        let names = [part_path(&long("a")), journal_path(&long("a")), part_path(&long("b"))];
+        let unfinished = unfinished_journal_path(&names[1]);
+        for path in names.iter().chain([&unfinished]) {
+            assert!(path.file_name().unwrap().len() <= LONGEST_NAME_BYTES && path.parent() == Some(Path::new("/m")));
+        }
+        assert!(names[0] != names[2] && is_journal(&names[1]) && !is_journal(&unfinished));
+        assert_eq!(part_path(Path::new("/m/x.gguf")), Path::new("/m/x.gguf.part"));
     }
 
     #[test]

@@ -41,6 +41,11 @@ impl Repair {
         Self { n_pieces, n_sources, next: 0, put_back, n_compared: 0, doubts, torn, is_last_hearing: false }
     }
 
+    /// So many sources are left.
+    pub(super) fn set_sources(&mut self, n_sources: usize) {
+        self.n_sources = n_sources;
+    }
+
     /// The next piece to fetch once more.
     pub(super) fn next(&mut self) -> Option<usize> {
         self.put_back.pop().or_else(|| {

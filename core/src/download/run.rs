@@ -115,6 +115,8 @@ impl Run<'_> {
             if !self.is_home(record, n, &target, &progress).await? {
                 self.bring_home(record, n, &target, &progress).await?;
             }
+            // What is home takes no more space, and whoever counts must know.
+            self.shared.table().set_record(self.id, record);
             paths.push(target);
         }
         // If it stays, the next start finds every file at home and removes it then.
@@ -163,13 +165,9 @@ impl Run<'_> {
             let home = match fetched {
                 Ok(()) => part.place().map_err(Stop::from),
                 Err(stop) => {
-                    if let Stop::Fault(DownloadError::ChecksumMismatch { .. }) = stop {
-                        part.discard().map_err(Stop::from).and(Err(stop))
-                    } else {
-                        // On a full disk this fails, and the journal vouches for a little less than there is.
-                        let _ = part.save();
-                        Err(stop)
-                    }
+                    // On a full disk this fails, and the journal vouches for a little less than there is.
+                    let _ = part.save();
+                    Err(stop)
                 }
             };
             (part.record(), home)

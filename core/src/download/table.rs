@@ -275,6 +275,13 @@ impl Table {
         }
     }
 
+    /// A running download has a file more at home.
+    pub(super) fn set_record(&mut self, id: &str, record: &Record) {
+        if let Ok(entry) = self.entry(id) {
+            entry.record = record.clone();
+        }
+    }
+
     /// A running download changes state.
     pub(super) fn set_state(&mut self, id: &str, state: DownloadState, failure: Option<Failure>) {
         if let Ok(entry) = self.entry(id) {

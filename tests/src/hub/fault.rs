@@ -46,6 +46,8 @@ pub enum Fault {
     Html,
     /// A redirect to itself, for ever.
     RedirectLoop,
+    /// HEAD is answered as if the file lay here; whoever asks for bytes is pointed elsewhere.
+    AnswerHead,
     /// Another status, with headers.
     Status {
         /// Status code.
@@ -166,6 +168,8 @@ pub struct Seen {
     pub query: String,
     /// `Range` header.
     pub range: Option<String>,
+    /// `If-Range` header.
+    pub if_range: Option<String>,
     /// `Authorization` header.
     pub authorization: Option<String>,
     pub(super) sent_bytes: AtomicU64,

@@ -203,6 +203,7 @@ impl State {
             path: path.clone(),
             query: uri.query().unwrap_or_default().to_owned(),
             range: text(header::RANGE),
+            if_range: text(header::IF_RANGE),
             authorization: text(header::AUTHORIZATION),
             sent_bytes: AtomicU64::new(0),
         });
