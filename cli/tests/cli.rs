@@ -2,14 +2,17 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
+use tandem_core::error::size;
 use tandem_engine::gguf::Writer;
-use tandem_tests::hub::{Repo, TestHub};
+use tandem_tests::hub::{Repo, TestHub, tiny_gguf};
 use tandem_tests::models::smollm2;
 use tandem_tests::nvml::FakeNvml;
+use tandem_tests::small_disk::SmallDisk;
 
 const REPO: &str = "tandem-demo/SmolLM2-135M-Instruct-GGUF";
 
@@ -358,4 +361,91 @@ fn logs_are_kept_without_what_was_asked() {
     let file = std::fs::read_dir(logs).unwrap().next().unwrap().unwrap().path();
     let log = std::fs::read_to_string(file).unwrap() + &String::from_utf8(output.stderr).unwrap();
     assert!(log.contains("started") && !log.contains("secret"), "{log}");
+}
+
+#[test]
+fn a_full_disk_keeps_nobody_from_what_is_there() {
+    let Some(disk) = SmallDisk::mount("a_full_disk_keeps_nobody_from_what_is_there") else { return };
+    let folder = tempfile::tempdir_in(disk.path()).unwrap();
+    let tandem = Tandem { folder, ..Tandem::new() };
+    let model = disk.path().join("模型 🙂.gguf");
+    std::fs::write(&model, tiny_gguf("llama")).unwrap();
+    tandem.ok(&["add", &text(&model)]);
+    let filler = disk.fill();
+    let output = tandem.run(&["list"]);
+    let (said, listed) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success() && listed.contains("模型 🙂.gguf"), "{listed}{said}");
+    assert!(said.contains("is full") && said.contains("free some space"), "{said}");
+    assert_eq!(tandem.json(&["verify", &text(&model), "--json"])["integrity"], "unverified");
+    std::fs::remove_file(filler).unwrap();
+    let output = tandem.run(&["list"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn damage_to_what_is_here_is_found_named_and_mended_by_pulling_again() {
+    let model = tiny_gguf("llama");
+    let hub = TestHub::start(vec![Repo::new("pub/Tiny-GGUF").file("Tiny-Q8_0.gguf", model.clone())]);
+    let mut damaged = model.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    let tandem = Tandem::with_hub(&hub);
+    let path = tandem.folder.path().join("数据 é/models/pub/Tiny-GGUF/Tiny-Q8_0.gguf");
+    let pull = ["pull", "pub/Tiny-GGUF", "--quant", "Q8_0"];
+    let listed = || tandem.json(&["list", "--json"])[0].clone();
+    let has = |model: &Value, integrity| model["integrity"] == integrity && model["newer"] == Value::Null;
+
+    // It lay there before anything was fetched: the name alone is no proof.
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, &damaged).unwrap();
+    tandem.ok(&pull);
+    assert_eq!(std::fs::read(&path).unwrap(), model);
+    assert!(has(&listed(), "verified"), "{}", listed());
+
+    std::fs::write(&path, &damaged).unwrap();
+    assert!(has(&listed(), "unverified"), "{}", listed());
+    let (code, failure) = tandem.failure(&["verify", &text(&path)]);
+    assert_eq!((code, &failure["code"]), (5, &json!("checksum_mismatch")));
+    assert!(has(&listed(), "mismatched"), "{}", listed());
+    tandem.ok(&pull);
+    assert_eq!(std::fs::read(&path).unwrap(), model);
+    assert!(has(&listed(), "verified"), "{}", listed());
+
+    // What is right is not fetched a second time, whoever put it there.
+    let n_fetched = hub.fetches("Tiny-Q8_0.gguf").len();
+    std::fs::write(&path, &model).unwrap();
+    tandem.ok(&pull);
+    assert_eq!(hub.fetches("Tiny-Q8_0.gguf").len(), n_fetched);
+    assert!(has(&listed(), "verified"), "{}", listed());
+}
+
+/// The trash of the freedesktop specification, as file managers show it.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_removed_model_lies_in_the_trash_and_is_found_again_once_restored() {
+    let model = tiny_gguf("llama");
+    let hub = TestHub::start(vec![Repo::new("模型/Tiny-GGUF").file("子 目录/Tiny 🙂-Q8_0.gguf", model.clone())]);
+    let tandem = Tandem::with_hub(&hub);
+    tandem.ok(&["pull", "模型/Tiny-GGUF", "--quant", "Q8_0"]);
+    let here = tandem.json(&["list", "--json"]);
+    let path = PathBuf::from(here[0]["path"].as_str().unwrap());
+    let data_home = tandem.folder.path().join("share");
+    let removed = tandem.command(&["remove", &text(&path)]).env("XDG_DATA_HOME", &data_home).output().unwrap();
+    let said = String::from_utf8_lossy(&removed.stderr);
+    assert!(removed.status.success() && said.contains(&size(model.len() as u64)), "{said}");
+    assert!(!path.exists() && !path.parent().unwrap().exists(), "no empty folders are left");
+    assert_eq!(tandem.json(&["list", "--json"]), json!([]));
+
+    let in_trash = data_home.join("Trash/files/Tiny 🙂-Q8_0.gguf");
+    assert_eq!(std::fs::read(&in_trash).unwrap(), model);
+    let info = std::fs::read_to_string(data_home.join("Trash/info/Tiny 🙂-Q8_0.gguf.trashinfo")).unwrap();
+    let origin = info.lines().find_map(|line| line.strip_prefix("Path=")).unwrap();
+    assert!(info.starts_with("[Trash Info]\n") && info.contains("\nDeletionDate="), "{info}");
+    assert_eq!(percent_decode_str(origin).decode_utf8().unwrap(), text(&path), "a file manager knows where it was");
+
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::rename(in_trash, &path).unwrap();
+    let back = tandem.json(&["list", "--json"]);
+    assert_eq!((&back[0]["path"], &back[0]["id"]), (&here[0]["path"], &here[0]["id"]));
+    let verified = tandem.json(&["verify", &text(&path), "--json"]);
+    assert_eq!((&back[0]["integrity"], &verified["integrity"]), (&json!("unverified"), &json!("verified")));
 }

@@ -348,8 +348,8 @@ pub async fn drop_folder(app: &App, path: String) -> Result<(), Failure> {
     blocking(move || app.library.drop_folder(&PathBuf::from(path))).await
 }
 
-/// Computes the SHA256 of a model's files and compares it with what was promised; where nobody promised anything, with
-/// the files of its repo.
+/// Computes the SHA256 of a model's files and compares it with what was promised; where that is nothing or something else,
+/// with the files of its repo, which may have them under another commit.
 pub async fn verify_model(app: &App, model_id: String, mut events: VerifySink) -> Result<LibraryModel, Failure> {
     let (here, id) = (app.handle(), model_id.clone());
     let model = blocking(move || {
@@ -364,7 +364,7 @@ pub async fn verify_model(app: &App, model_id: String, mut events: VerifySink) -
     })
     .await?;
     let Some(repo) = model.source.as_ref().map(|source| source.repo.clone()) else { return Ok(model) };
-    if model.integrity == Integrity::Unverified
+    if model.integrity != Integrity::Verified
         // Without an answer the hash is kept all the same.
         && let Ok(listing) = app.remote().hub.model(&repo).await
     {

@@ -8,7 +8,7 @@ use tandem_engine::Flow;
 
 use crate::args::{self, Args};
 use crate::exit::refused;
-use crate::open;
+use crate::open::{self, Opened};
 use crate::terminal::{Bar, Terminal};
 
 /// Takes files and folders in where they lie.
@@ -41,17 +41,9 @@ pub(crate) fn add(args: &args::Add, global: &Args, terminal: &Terminal) -> anyho
 pub(crate) fn verify(args: &args::Verify, global: &Args, terminal: &Terminal) -> anyhow::Result<()> {
     let opened = open::app(global)?;
     let model = opened.model(&args.model)?;
-    let bar = terminal.bar(model.files.iter().map(|file| file.size_bytes).sum(), Bar::Bytes);
-    bar.set_message(model.name.clone());
-    let (shown, app) = (bar.clone(), opened.app.clone());
-    let id = model.id.clone();
+    let (app, id) = (opened.app.clone(), model.id.clone());
     ctrlc::set_handler(move || app.stop_verify(&id))?;
-    let follow = Box::new(move |progress: VerifyProgress| {
-        shown.set_position(progress.done_bytes);
-        Flow::Continue
-    });
-    let checked = opened.wait(api::verify_model(&opened.app, model.id, follow))?;
-    bar.finish_and_clear();
+    let checked = checked(&opened, &model, terminal)?;
     if terminal.is_json() {
         terminal.print_json(&checked)?;
     } else {
@@ -61,6 +53,20 @@ pub(crate) fn verify(args: &args::Verify, global: &Args, terminal: &Terminal) ->
         terminal.note(terminal.say(&outcome(&checked)));
     }
     if checked.integrity == Integrity::Mismatched { Err(refused(damaged(&checked))) } else { Ok(()) }
+}
+
+/// A model after its files were read and compared.
+pub(crate) fn checked(opened: &Opened, model: &LibraryModel, terminal: &Terminal) -> anyhow::Result<LibraryModel> {
+    let bar = terminal.bar(model.files.iter().map(|file| file.size_bytes).sum(), Bar::Bytes);
+    bar.set_message(model.name.clone());
+    let shown = bar.clone();
+    let follow = Box::new(move |progress: VerifyProgress| {
+        shown.set_position(progress.done_bytes);
+        Flow::Continue
+    });
+    let checked = opened.wait(api::verify_model(&opened.app, model.id.clone(), follow))?;
+    bar.finish_and_clear();
+    Ok(checked)
 }
 
 /// Takes a model out of the library, or a folder out of use.

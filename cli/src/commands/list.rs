@@ -1,7 +1,7 @@
 //! `tandem list`: the library, looked at again, and folders of other programs that could be used in place.
 use tandem_core::api;
 use tandem_core::error::size;
-use tandem_core::wire::{FileRole, Integrity, LibraryFolder, LibraryModel, Text};
+use tandem_core::wire::{FileRole, Integrity, LibraryFolder, LibraryModel, LibraryPlace, Text};
 
 use crate::args::Args;
 use crate::open;
@@ -38,7 +38,8 @@ fn row(model: &LibraryModel, width: usize, terminal: &Terminal) -> String {
         Integrity::Unverified => Text::new("not checked", "未校验"),
         Integrity::Mismatched => Text::new("damaged", "已损坏"),
     };
-    let programs: Vec<&str> = model.places.iter().map(|place| place.program.name()).collect();
+    let mut programs: Vec<String> = model.places.iter().map(called).collect();
+    programs.dedup();
     let parts = model.files.iter().filter(|file| file.role == FileRole::Model).count();
     let parts = if parts > 1 { format!("  ({parts})") } else { String::new() };
     let refusal = model.refusal.as_ref().map(|failure| format!("  ! {}", terminal.say(&failure.message)));
@@ -48,6 +49,14 @@ fn row(model: &LibraryModel, width: usize, terminal: &Terminal) -> String {
         "{name:<width$}  {quant:<8}  {size:>9}  {integrity}  {programs}  {path}{parts}{}",
         refusal.unwrap_or_default()
     )
+}
+
+/// Whose place it is, with the name that the model has there.
+fn called(place: &LibraryPlace) -> String {
+    match &place.title {
+        Some(title) => format!("{} ({title})", place.program.name()),
+        None => place.program.name().to_owned(),
+    }
 }
 
 /// What else is on this machine, and what in a folder in use could not be read.

@@ -7,11 +7,12 @@ use std::time::Duration;
 use serde::Serialize;
 use tandem_core::api;
 use tandem_core::wire::{
-    AppEvent, Download, DownloadRequest, DownloadState, ErrorCode, Failure, ModelPage, ModelVersion,
+    AppEvent, Download, DownloadRequest, DownloadState, ErrorCode, Failure, Integrity, ModelPage, ModelVersion,
     PlanVersionsRequest, Presence, Text,
 };
 use tandem_engine::Flow;
 
+use super::library::checked;
 use super::plan::version_index;
 use crate::args::{self, Args};
 use crate::exit::refused;
@@ -43,10 +44,23 @@ pub(crate) fn run(args: &args::Pull, global: &Args, terminal: &Terminal) -> anyh
     if let Some(refusal) = version.refusal.clone() {
         return Err(refused(refusal));
     }
-    if !matches!(version.presence, Presence::Here { .. }) {
+    if !is_here(&opened, version, terminal)? {
         fetch(&opened, version, terminal)?;
     }
     finish(&opened, &args.repo, version, terminal)
+}
+
+/// Whether it is here already, and right. A file of another program that nobody has compared yet is compared now.
+fn is_here(opened: &Opened, version: &ModelVersion, terminal: &Terminal) -> anyhow::Result<bool> {
+    let Presence::Here { model_id } = &version.presence else { return Ok(false) };
+    let models = opened.wait(api::library(&opened.app))?;
+    Ok(match models.iter().find(|model| model.id == *model_id) {
+        Some(model) if model.integrity == Integrity::Unverified => {
+            checked(opened, model, terminal)?.integrity != Integrity::Mismatched
+        }
+        Some(model) => model.integrity == Integrity::Verified,
+        None => false,
+    })
 }
 
 fn best_version<'a>(

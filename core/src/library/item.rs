@@ -12,7 +12,9 @@ use super::LibraryError;
 use super::found::{Found, FoundFile};
 use crate::error::{Explain, FileAction, FileError};
 use crate::store::now_ms;
-use crate::wire::{ErrorCode, Failure, FileRole, Integrity, LibraryFile, LibraryModel, LibraryPlace, RepoFile, Text};
+use crate::wire::{
+    ErrorCode, Failure, FileRole, Integrity, LibraryFile, LibraryModel, LibraryPlace, Program, RepoFile, Text,
+};
 
 /// Makes an entry of what was found. Files that cannot be read are an error; a model whose shards are not all there is an
 /// entry that says so.
@@ -50,7 +52,8 @@ pub(super) enum Depth {
 /// Looks at an entry's files again as they were found: what is unchanged keeps what is known of it.
 pub(super) fn refresh(model: &mut LibraryModel, found: &Found, depth: Depth) -> Result<(), LibraryError> {
     let before = std::mem::take(&mut model.files);
-    let files: Result<Vec<LibraryFile>, LibraryError> = found.files().map(|file| looked_at(file, &before)).collect();
+    let files = found.files().map(|file| looked_at(file, found.program, &before));
+    let files: Result<Vec<LibraryFile>, LibraryError> = files.collect();
     model.files = files.inspect_err(|_| model.files.clone_from(&before))?;
     let parts = |files: &[LibraryFile]| -> Vec<(u64, i64)> {
         let parts = files.iter().filter(|file| file.role == FileRole::Model);
@@ -64,7 +67,7 @@ pub(super) fn refresh(model: &mut LibraryModel, found: &Found, depth: Depth) -> 
     let is_settled = model.refusal.as_ref().is_none_or(|refusal| depth == Depth::Quick && is_of_contents(refusal.code));
     let is_read = is_same && is_settled && !model.name.is_empty();
     model.path = path;
-    if !is_same {
+    if !is_same && !is_still_promised(model) {
         (model.source, model.newer) = (None, None);
     }
     if !is_read {
@@ -77,6 +80,12 @@ pub(super) fn refresh(model: &mut LibraryModel, found: &Found, depth: Depth) -> 
     }
     model.integrity = integrity(&model.files);
     Ok(())
+}
+
+/// Whether the file that has changed is still held to the hash that its source names.
+fn is_still_promised(model: &LibraryModel) -> bool {
+    let promised = model.source.as_ref().and_then(|source| source.sha256.as_ref());
+    promised.is_some() && model.files.iter().any(|file| file.expected_sha256.as_ref() == promised)
 }
 
 /// Whether a refusal follows from what is in the file, so that only another file or another version of the app ends it.
@@ -108,7 +117,8 @@ pub(super) fn is_unchanged(model: &LibraryModel) -> bool {
 /// Where a model was found.
 pub(super) fn place(found: &Found) -> Result<LibraryPlace, LibraryError> {
     let folder = found.folder.as_deref().map(text).transpose()?;
-    Ok(LibraryPlace { path: text(found.first())?, program: found.program, folder })
+    let (path, title, stamp) = (text(found.first())?, found.title.clone(), stamp(found.first()).ok());
+    Ok(LibraryPlace { path, program: found.program, folder, title, stamp })
 }
 
 /// The entry's file is not there any more.
@@ -151,21 +161,25 @@ fn text(path: &Path) -> Result<String, LibraryError> {
     path.to_str().map(str::to_owned).ok_or_else(|| LibraryError::PathNotUnicode { path: path.to_owned() })
 }
 
-/// A file as it is now, with what is known of it if it is unchanged, wherever it lies by now.
-fn looked_at(found: &FoundFile, before: &[LibraryFile]) -> Result<LibraryFile, LibraryError> {
+/// A file as it is now, with what is known of it if it is unchanged, wherever it lies by now. What was promised of it
+/// outlives a change that leaves its size, as damage does; of the app's own files, any change.
+fn looked_at(found: &FoundFile, program: Program, before: &[LibraryFile]) -> Result<LibraryFile, LibraryError> {
     let (size_bytes, modified_ms) = stamp(&found.path).map_err(FileError::at(FileAction::Read, &found.path))?;
     let path = text(&found.path)?;
     let is_same = |file: &&LibraryFile| (file.size_bytes, file.modified_ms) == (size_bytes, modified_ms);
     let known = before.iter().filter(is_same).max_by_key(|file| file.path == path);
     let known = known.filter(|file| file.path == path || file.role == found.role);
-    let known_hash = |of: fn(&LibraryFile) -> &Option<String>| known.and_then(|file| of(file).clone());
+    let is_held_to =
+        |file: &&LibraryFile| file.path == path && (file.size_bytes == size_bytes || program == Program::Tandem);
+    let promised = known.or_else(|| before.iter().find(is_held_to));
+    let (promised, sha256) = (promised.map(|file| &file.expected_sha256), known.map(|file| &file.sha256));
     Ok(LibraryFile {
-        path,
         role: found.role,
         size_bytes,
         modified_ms,
-        expected_sha256: found.expected_sha256.clone().or_else(|| known_hash(|file| &file.expected_sha256)),
-        sha256: found.sha256.clone().or_else(|| known_hash(|file| &file.sha256)),
+        expected_sha256: found.expected_sha256.clone().or_else(|| promised.cloned().flatten()),
+        sha256: found.sha256.clone().or_else(|| sha256.cloned().flatten()),
+        path,
     })
 }
 

@@ -228,7 +228,7 @@ impl Library {
         let mut found: Vec<Found> =
             by_hand.map(|place| layouts::beside(place.program, None, Path::new(&place.path))).collect();
         for folder in folders {
-            let Seen { found: inside, problems } = layouts::look(folder.program, &folder.path);
+            let Seen { found: inside, problems, .. } = layouts::look(folder.program, &folder.path);
             found.extend(inside);
             self.set_problems(&folder.path, problems);
         }
@@ -271,7 +271,7 @@ impl Library {
         }
     }
 
-    /// Changes one model and keeps it, if it is still there.
+    /// Changes one model, if it is still there, and keeps it: in memory in any case, on disk if that works.
     fn update(&self, id: &str, change: impl FnOnce(&mut LibraryModel)) -> Result<LibraryModel, LibraryError> {
         let model = {
             let mut entries = lock(&self.entries);
@@ -280,7 +280,9 @@ impl Library {
             change(model);
             model.clone()
         };
-        self.store.put_model(&model)?;
+        if let Err(error) = self.store.put_model(&model) {
+            tracing::warn!(%error, "the library cannot be kept");
+        }
         Ok(model)
     }
 

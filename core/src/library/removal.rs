@@ -51,7 +51,7 @@ impl Library {
     /// Files that go: those of the model in each place, unless another model there needs them.
     fn doomed(&self, model: &LibraryModel, of_programs: &[Program]) -> BTreeSet<PathBuf> {
         let (goes, _) = split(model, of_programs);
-        goes.iter().filter(|place| may_delete(place, of_programs)).flat_map(files_at).collect()
+        goes.iter().filter(|place| may_delete(place, of_programs)).flat_map(|place| files_at(place, &goes)).collect()
     }
 
     /// Leaves no empty publisher or repo folders behind in the app's own folder; others keep theirs.
@@ -79,16 +79,19 @@ fn may_delete(place: &LibraryPlace, of_programs: &[Program]) -> bool {
     !is_by_hand(place) || of_programs.contains(&place.program)
 }
 
-/// All that belongs to the model in a place: found anew, so that nothing goes that somebody has put there meanwhile.
-fn files_at(place: &LibraryPlace) -> Vec<PathBuf> {
+/// All that belongs to the model in a place: found anew, so that nothing goes that somebody has put there meanwhile. What
+/// another model needs stays; what only other places need that go too does not.
+fn files_at(place: &LibraryPlace, goes: &[LibraryPlace]) -> Vec<PathBuf> {
     let path = Path::new(&place.path);
     let Some(folder) = place.folder.as_deref().map(Path::new) else {
         let alone = layouts::beside(place.program, None, path);
         return alone.parts.into_iter().map(|part| part.path).collect();
     };
-    let (it, others): (Vec<Found>, Vec<Found>) =
-        layouts::look(place.program, folder).found.into_iter().partition(|found| found.first() == path);
-    let needed: BTreeSet<&Path> = others.iter().flat_map(Found::paths).collect();
+    let seen = layouts::look(place.program, folder);
+    let (it, others): (Vec<Found>, Vec<Found>) = seen.found.into_iter().partition(|found| found.first() == path);
+    let stays = |found: &&Found| goes.iter().all(|place| Path::new(&place.path) != found.first());
+    let needed = others.iter().filter(stays).flat_map(Found::paths).chain(seen.needed.iter().map(PathBuf::as_path));
+    let needed: BTreeSet<&Path> = needed.collect();
     let own = it.iter().flat_map(Found::paths).filter(|path| !needed.contains(path));
     // A manifest may name files anywhere: only what lies in the program's folder is its to give.
     own.filter(|path| path.starts_with(folder)).map(Path::to_owned).collect()

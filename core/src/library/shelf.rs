@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::found::Found;
 use super::item::{self, Depth};
 use crate::error::Explain;
-use crate::wire::{Failure, FileRole, Integrity, LibraryModel, LibraryPlace, Program};
+use crate::wire::{Failure, FileRole, Integrity, LibraryFile, LibraryModel, LibraryPlace, Program};
 
 /// Models while they are sorted.
 pub(super) struct Shelf {
@@ -61,9 +61,8 @@ impl Shelf {
         if let Some(index) = keys.iter().find_map(|key| self.by_key.get(key)).copied() {
             let place = item::place(&found)?;
             let slot = &mut self.slots[index];
-            if !slot.model.places.contains(&place) {
-                slot.model.places.push(place);
-            }
+            slot.model.places.retain(|known| !is_same_place(known, &place));
+            slot.model.places.push(place);
             slot.found.push(found);
             self.claim(index, keys);
             return Ok(index);
@@ -101,7 +100,11 @@ impl Shelf {
     /// Two known models have turned out to be one: the first keeps its identifier.
     fn merge(&mut self, into: usize, from: usize) {
         let (into, from) = (into.min(from), into.max(from));
-        let places = std::mem::take(&mut self.slots[from].model.places);
+        let Self { slots, .. } = self;
+        let mut places = std::mem::take(&mut slots[from].model.places);
+        // What has just shown that they are the same is remembered of the place that was in use.
+        let in_use = places.iter_mut().filter(|place| place.path == slots[from].model.path);
+        in_use.for_each(|place| place.stamp = item::stamp(Path::new(&place.path)).ok());
         let before = std::mem::take(&mut self.slots[from].before);
         let found = std::mem::take(&mut self.slots[from].found);
         self.slots[from].is_merged_away = true;
@@ -154,7 +157,7 @@ fn gone(mut model: LibraryModel) -> LibraryModel {
 fn sort_places(model: &mut LibraryModel) {
     let path = model.path.clone();
     model.places.sort_by_key(|place| (!Path::new(&place.path).is_file(), place.path != path, place.program));
-    model.places.dedup();
+    model.places.dedup_by(|a, b| is_same_place(a, b));
 }
 
 fn keys_of_found(found: &Found) -> Vec<Key> {
@@ -166,19 +169,35 @@ fn keys_of_found(found: &Found) -> Vec<Key> {
     keys
 }
 
-/// The place in use leads to the model again even if its bytes have changed; other places only while they hold the same.
+fn is_same_place(a: &LibraryPlace, b: &LibraryPlace) -> bool {
+    (&a.path, a.program, &a.title) == (&b.path, b.program, &b.title)
+}
+
+/// The place in use leads to the model again even if its bytes have changed; other places only while they hold the same,
+/// which nobody reads them for: they count as long as neither has been written to.
 fn keys_of_model(model: &LibraryModel, before: &[LibraryPlace]) -> Vec<Key> {
     let mut keys = keys_of_path(Path::new(&model.path));
-    if !Path::new(&model.path).is_file() {
-        let places = model.places.iter().chain(before);
-        keys.extend(places.flat_map(|place| keys_of_path(Path::new(&place.path))));
-    }
+    let is_here = Path::new(&model.path).is_file();
+    let is_unchanged = item::is_unchanged(model);
+    let holds_the_same = |place: &&LibraryPlace| {
+        let is_as_it_was = || place.stamp.is_some() && place.stamp == item::stamp(Path::new(&place.path)).ok();
+        place.path != model.path && (!is_here || is_unchanged && is_as_it_was())
+    };
+    let places = model.places.iter().chain(before).filter(holds_the_same);
+    keys.extend(places.flat_map(|place| keys_of_path(Path::new(&place.path))));
     let parts = model.files.iter().filter(|file| file.role == FileRole::Model);
-    let hashes: Option<Vec<String>> =
-        parts.map(|file| file.sha256.clone().or_else(|| file.expected_sha256.clone())).collect();
-    let is_known = !model.files.is_empty() && model.integrity != Integrity::Mismatched && item::is_unchanged(model);
+    // What was promised of a file of ours, or of one added by hand, may have been damaged since.
+    let is_of_program = model.places.iter().chain(before).any(|place| place.path == model.path && is_of_program(place));
+    let promised = |file: &LibraryFile| file.expected_sha256.clone().filter(|_| is_of_program);
+    let hashes: Option<Vec<String>> = parts.map(|file| file.sha256.clone().or_else(|| promised(file))).collect();
+    let is_known = !model.files.is_empty() && model.integrity != Integrity::Mismatched && is_unchanged;
     keys.extend(hashes.filter(|_| is_known).map(|hashes| Key::Bytes(model.size_bytes, hashes)));
     keys
+}
+
+/// Whether it lies in a folder of another program, whose manifest promises the same at each look.
+fn is_of_program(place: &LibraryPlace) -> bool {
+    place.program != Program::Tandem && place.folder.is_some()
 }
 
 fn keys_of_path(path: &Path) -> Vec<Key> {

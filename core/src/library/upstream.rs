@@ -2,7 +2,7 @@
 //! asks the hub is not this module's matter.
 
 use super::{Library, LibraryError, item};
-use crate::wire::{FileRole, LibraryModel, RepoFile};
+use crate::wire::{FileRole, LibraryModel, Program, RepoFile};
 
 impl Library {
     /// Repos that models are known or believed to come from, each once.
@@ -29,23 +29,26 @@ impl Library {
     }
 }
 
-/// Whether a model came from this file, or has its bytes.
+/// Whether a model has this file's bytes, as far as anybody knows without reading them. Of what lies in the app's own
+/// folder they are known: a download of it begins with reading what is there.
 pub(super) fn is_of(model: &LibraryModel, file: &RepoFile) -> bool {
-    let known = known_sha256(model);
+    let is_own = model.places.iter().any(|place| place.program == Program::Tandem && place.path == model.path);
+    let known = if is_own { computed_sha256(model) } else { known_sha256(model) };
     match (&known, &file.sha256) {
         (Some(known), Some(wanted)) => known == wanted,
+        (None, Some(_)) if is_own => false,
         _ => model.source.as_ref().is_some_and(|source| {
             source.repo == file.repo && source.path == file.path && source.size_bytes == file.size_bytes
         }),
     }
 }
 
-/// Bytes that the repo has make a promise that is kept; where it has others under the same name, they are the newer ones.
+/// Bytes that the repo has make a promise that is kept; where it has others than those promised under the same name, they
+/// are the newer ones.
 fn compare(model: &mut LibraryModel, files: &[RepoFile]) {
     model.newer = None;
     for file in &mut model.files {
-        let is_same = |there: &&RepoFile| there.sha256.is_some() && there.sha256 == file.sha256;
-        if file.expected_sha256.is_none() && files.iter().any(|there| is_same(&there)) {
+        if file.sha256.is_some() && files.iter().any(|there| there.sha256 == file.sha256) {
             file.expected_sha256.clone_from(&file.sha256);
         }
     }
@@ -57,12 +60,23 @@ fn compare(model: &mut LibraryModel, files: &[RepoFile]) {
     }
     let Some(source) = &model.source else { return };
     let there = files.iter().find(|file| file.path == source.path);
-    model.newer = there.filter(|file| known.is_some() || file.size_bytes != source.size_bytes).cloned();
+    let is_other = |there: &&RepoFile| match (&source.sha256, &there.sha256) {
+        // What is here may be damaged; what was fetched is what the hub still has.
+        (Some(promised), Some(now)) => promised != now,
+        _ => known.is_some() || there.size_bytes != source.size_bytes,
+    };
+    model.newer = there.filter(is_other).cloned();
+}
+
+/// SHA256 of a model's first file as it was read.
+fn computed_sha256(model: &LibraryModel) -> Option<String> {
+    let first = model.files.iter().find(|file| file.role == FileRole::Model);
+    first.and_then(|file| file.sha256.clone())
 }
 
 /// SHA256 of a model's first file, computed or promised.
 fn known_sha256(model: &LibraryModel) -> Option<String> {
     let first = model.files.iter().find(|file| file.role == FileRole::Model);
-    let known = first.and_then(|file| file.sha256.clone().or_else(|| file.expected_sha256.clone()));
-    known.or_else(|| model.source.as_ref()?.sha256.clone())
+    let promised = || first.and_then(|file| file.expected_sha256.clone());
+    computed_sha256(model).or_else(promised).or_else(|| model.source.as_ref()?.sha256.clone())
 }

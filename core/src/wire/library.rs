@@ -75,6 +75,13 @@ pub struct LibraryPlace {
     pub program: Program,
     /// The folder in use that holds it; absent for a file that was added by itself.
     pub folder: Option<String>,
+    /// What its program calls it there, if it has names of its own.
+    #[serde(default)]
+    pub title: Option<String>,
+    /// Size and time of that file when it was last found to be the same as the others; for the library alone.
+    #[serde(default)]
+    #[ts(skip)]
+    pub stamp: Option<(u64, i64)>,
 }
 
 /// A program that keeps models on this machine.

@@ -423,6 +423,8 @@ export type LibraryPlace = {
   program: Program,
   /** The folder in use that holds it; absent for a file that was added by itself. */
   folder: string | null,
+  /** What its program calls it there, if it has names of its own. */
+  title: string | null,
 };
 
 /** A program that keeps models on this machine. */
@@ -1165,7 +1167,9 @@ export type AppEvent = { "type": "download",
   /** Its identifier. */
   id: string, } | { "type": "library",
   /** All of it. */
-  models: Array<LibraryModel>, } | { "type": "drag",
+  models: Array<LibraryModel>, } | { "type": "notice",
+  /** What. */
+  notice: Failure, } | { "type": "drag",
   /** What happens. */
   drag: Drag, } | { "type": "runtime",
   /** Now. */

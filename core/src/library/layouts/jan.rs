@@ -21,7 +21,7 @@ pub(super) fn look(folder: &Path) -> Seen {
     let rest: Vec<PathBuf> = files.into_iter().filter(|path| !is_named(path)).collect();
     let names: Vec<String> = rest.iter().map(|path| below(folder, path)).collect();
     found.extend(grouped(Program::Jan, folder, &rest, &names));
-    Seen { found, problems: walk.problems }
+    Seen { found, problems: walk.problems, ..Seen::default() }
 }
 
 fn read(folder: &Path, data: &Path, note: &Path) -> Option<Found> {

@@ -9,7 +9,7 @@ mod plain;
 mod walk;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::found::Found;
 use crate::wire::{Failure, Program};
@@ -21,6 +21,8 @@ pub(super) use plain::beside;
 pub(super) struct Seen {
     pub(super) found: Vec<Found>,
     pub(super) problems: Vec<Failure>,
+    /// Files that models need which cannot be used here.
+    pub(super) needed: Vec<PathBuf>,
 }
 
 /// Looks into a folder as its program keeps it.

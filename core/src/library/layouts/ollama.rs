@@ -17,7 +17,10 @@ pub(super) fn look(root: &Path) -> Seen {
     for manifest in manifests(&root.join("manifests"), &mut seen.problems) {
         match read(root, &manifest) {
             Ok(found) => seen.found.extend(found),
-            Err(failure) => seen.problems.push(failure),
+            Err(failure) => {
+                seen.needed.extend(blobs(root, &manifest));
+                seen.problems.push(failure);
+            }
         }
     }
     seen
@@ -46,12 +49,7 @@ fn manifests(folder: &Path, problems: &mut Vec<Failure>) -> Vec<PathBuf> {
 fn read(root: &Path, path: &Path) -> Result<Option<Found>, Failure> {
     let text = small_text(path).unwrap_or_default();
     let Ok(manifest) = serde_json::from_str::<Manifest>(&text) else { return Err(unreadable(path)) };
-    let blob = |layer: &Layer| {
-        let sha256 = sha256_in(layer.digest.strip_prefix("sha256:")?)?;
-        let names = [format!("sha256-{sha256}"), format!("sha256:{sha256}")];
-        let path = names.iter().map(|name| root.join("blobs").join(name)).find(|path| path.is_file());
-        Some((sha256, path))
-    };
+    let blob = |layer: &Layer| blob(root, layer);
     let files = |kind: &str, role: FileRole| -> Result<Vec<FoundFile>, Failure> {
         let layers = manifest.layers.iter().filter(|layer| layer.media_type == format!("{MEDIA_TYPE}{kind}"));
         let one = |(sha256, file): (String, Option<PathBuf>)| match file {
@@ -64,6 +62,9 @@ fn read(root: &Path, path: &Path) -> Result<Option<Found>, Failure> {
     if parts.is_empty() {
         return Ok(None);
     }
+    if manifest.layers.iter().any(|layer| layer.media_type == format!("{MEDIA_TYPE}adapter")) {
+        return Err(adapted(&title(path)));
+    }
     let mut found = Found::new(Program::Ollama, Some(root), parts);
     found.companions = files("projector", FileRole::Projector)?;
     found.companions.extend(files("draft", FileRole::Draft)?);
@@ -72,6 +73,22 @@ fn read(root: &Path, path: &Path) -> Result<Option<Found>, Failure> {
     let others: Vec<PathBuf> = all.filter(|path| found.files().all(|file| file.path != *path)).collect();
     found.extras = std::iter::once(path.to_owned()).chain(others).collect();
     Ok(Some(found))
+}
+
+/// Blobs of a manifest that are there.
+fn blobs(root: &Path, manifest: &Path) -> Vec<PathBuf> {
+    let text = small_text(manifest).unwrap_or_default();
+    let Ok(manifest) = serde_json::from_str::<Manifest>(&text) else { return Vec::new() };
+    let layers = manifest.layers.iter().chain(&manifest.config);
+    layers.filter_map(|layer| blob(root, layer)?.1).collect()
+}
+
+/// Hash of a layer, and its blob if that is there.
+fn blob(root: &Path, layer: &Layer) -> Option<(String, Option<PathBuf>)> {
+    let sha256 = sha256_in(layer.digest.strip_prefix("sha256:")?)?;
+    let names = [format!("sha256-{sha256}"), format!("sha256:{sha256}")];
+    let path = names.iter().map(|name| root.join("blobs").join(name)).find(|path| path.is_file());
+    Some((sha256, path))
 }
 
 /// What Ollama calls a model: parts that it assumes are left out.
@@ -107,6 +124,20 @@ fn unreadable(path: &Path) -> Failure {
         ErrorCode::Io,
         Text::new(format!("`{path}` is no manifest of Ollama"), format!("`{path}` 不是 Ollama 的清单文件")),
         Text::new("pull the model again in Ollama", "在 Ollama 中重新拉取该模型"),
+    )
+}
+
+fn adapted(title: &str) -> Failure {
+    Failure::new(
+        ErrorCode::NotAChatModel,
+        Text::new(
+            format!("Ollama's `{title}` is a model with an adapter (LoRA), which Tandem does not apply"),
+            format!("Ollama 的 `{title}` 是带适配器（LoRA）的模型，Tandem 不支持应用适配器"),
+        ),
+        Text::new(
+            "use the model without it, or one with the adapter merged in",
+            "请使用不带适配器的模型，或已合并适配器的模型",
+        ),
     )
 }
 

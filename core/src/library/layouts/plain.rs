@@ -16,7 +16,7 @@ pub(super) fn look(program: Program, folder: &Path) -> Seen {
     let walk = Walk::below(folder, MAX_DEPTH, is_gguf);
     let names: Vec<String> = walk.files.iter().map(|file| below(folder, file)).collect();
     let found = grouped(program, folder, &walk.files, &names);
-    Seen { found, problems: walk.problems }
+    Seen { found, problems: walk.problems, ..Seen::default() }
 }
 
 /// A file that was named by itself, with the shards and companions beside it. One that is no model by its name (a

@@ -84,7 +84,7 @@ fn ollamas_manifests_give_names_tags_hashes_and_projectors() {
     assert_eq!(
         told(&library),
         [
-            format!("gemma3:4b [Ollama] Model sha256-{}, Projector sha256-{}", hash(&model), hash(&vision)),
+            format!("gemma3:4b [Ollama, Ollama] Model sha256-{}, Projector sha256-{}", hash(&model), hash(&vision)),
             format!("hf.co/unsloth/测试-GGUF:Q8_0 [Ollama] Model sha256-{}", hash(&other)),
         ]
     );
@@ -193,6 +193,83 @@ fn hugging_faces_cache_is_read_through_its_links() {
     library.remove(&remove(&current.id, &[Program::HuggingFace])).unwrap();
     assert!(library.get(&current.id).is_err());
     assert!(fixture.path(&format!("{root}/models--unsloth--m-GGUF/blobs/{}", sha256(&mmproj()))).is_file());
+}
+
+/// As after a commit that changed something else: one blob, linked from two snapshots.
+#[cfg(unix)]
+#[test]
+fn a_blob_that_two_snapshots_share_goes_when_both_go() {
+    let fixture = Fixture::new();
+    let root = "home/.cache/huggingface/hub";
+    let model = named("m").to_bytes().unwrap();
+    for commit in ["a".repeat(40), "b".repeat(40)] {
+        hugging_face_file(&fixture, root, "p/m-GGUF", &commit, "m-Q8_0.gguf", &model);
+    }
+    let library = fixture.open();
+    library.use_folder(&fixture.path(root)).unwrap();
+    let listed = library.list();
+    assert_eq!((listed.len(), listed[0].places.len()), (1, 2));
+    let removal = library.remove(&remove(&listed[0].id, &[Program::HuggingFace])).unwrap();
+    assert_eq!((removal.files.len(), removal.freed_bytes), (3, model.len() as u64), "{removal:?}");
+    let blob = fixture.path(&format!("{root}/models--p--m-GGUF/blobs/{}", sha256(&named("m"))));
+    assert!(!blob.exists() && library.list().is_empty() && fixture.open().list().is_empty());
+}
+
+#[test]
+fn models_that_turn_out_to_be_one_stay_one_and_their_hash_is_kept() {
+    let fixture = Fixture::new();
+    let bytes = named("m").to_bytes().unwrap();
+    ollama_model(&fixture, "home/.ollama/models", "registry.ollama.ai/library/m/8b", &[("model", &bytes)]);
+    let second = fixture.write("home/.lmstudio/models/p/r/m-Q8_0.gguf", &named("m"));
+    let library = fixture.open();
+    for root in ["home/.ollama/models", "home/.lmstudio/models"] {
+        library.use_folder(&fixture.path(root)).unwrap();
+    }
+    assert_eq!(library.list().len(), 2, "nothing is known of the second yet");
+    for model in library.list() {
+        library.verify(&model.id, &mut |_| ()).unwrap();
+    }
+    let whole = |library: &Library| {
+        let listed = library.list();
+        (listed.len(), listed[0].places.len(), listed[0].integrity, listed[0].files[0].sha256.clone())
+    };
+    let one = (1, 2, Integrity::Verified, Some(sha256(&named("m"))));
+    library.rescan();
+    assert_eq!(whole(&library), one);
+    library.rescan();
+    assert_eq!(whole(&library), one, "and at every later look");
+    let library = fixture.open();
+    library.rescan();
+    assert_eq!(whole(&library), one, "after a restart");
+
+    // Written to, it is no longer known to be the same.
+    fs::write(second, named("x").to_bytes().unwrap()).unwrap();
+    library.rescan();
+    assert_eq!((library.list().len(), library.list()[0].places.len()), (2, 1));
+}
+
+#[test]
+fn ollamas_names_are_kept_and_adapters_are_refused_by_name() {
+    let fixture = Fixture::new();
+    let (root, base) = ("home/.ollama/models", named("base").to_bytes().unwrap());
+    for name in ["registry.ollama.ai/library/smollm/135m", "registry.ollama.ai/library/smollm/latest"] {
+        ollama_model(&fixture, root, name, &[("model", &base)]);
+    }
+    let lora = named("lora").to_bytes().unwrap();
+    ollama_model(&fixture, root, "registry.ollama.ai/library/mine/latest", &[("model", &base), ("adapter", &lora)]);
+    let library = fixture.open();
+    let used = library.use_folder(&fixture.path(root)).unwrap();
+    let listed = library.list();
+    let titles: Vec<&str> = listed[0].places.iter().filter_map(|place| place.title.as_deref()).collect();
+    assert_eq!((listed.len(), titles.as_slice()), (1, ["smollm:135m", "smollm:latest"].as_slice()));
+    let problems: Vec<&str> = used.problems.iter().map(|problem| problem.message.en.as_str()).collect();
+    assert!(
+        problems.len() == 1 && problems[0].contains("`mine:latest`") && problems[0].contains("adapter"),
+        "{problems:?}"
+    );
+    let planned = library.plan_removal(&remove(&listed[0].id, &[Program::Ollama])).unwrap();
+    let are_manifests = planned.files.iter().all(|file| file.contains("/manifests/"));
+    assert!(planned.files.len() == 2 && are_manifests, "both names; `mine` needs the blob: {planned:?}");
 }
 
 #[test]

@@ -25,6 +25,44 @@ fn one_flipped_byte_is_found_and_a_second_file_counts_too() {
     assert_eq!(fixture.open().get(&id).unwrap().integrity, Integrity::Mismatched, "after a restart");
 }
 
+/// As a failing disk, a careless tool or a virus leaves it: other bytes, and the time of the last change tells.
+#[test]
+fn damage_is_a_mismatch_and_never_a_newer_version() {
+    let fixture = Fixture::new();
+    let path = fixture.write_own("p/r/tiny.gguf", &llama());
+    let right = fs::read(&path).unwrap();
+    let library = fixture.open();
+    let promised = RepoFile { size_bytes: right.len() as u64, ..file(Some(&sha256(&llama()))) };
+    let id = library.add_download(std::slice::from_ref(&path), std::slice::from_ref(&promised)).unwrap().id;
+    let mut bytes = right.clone();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(9);
+    fs::File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
+
+    library.rescan();
+    assert_eq!(library.get(&id).unwrap().integrity, Integrity::Unverified, "nobody has read it yet");
+    assert!(library.find(&promised).is_none(), "so it is not what the hub has");
+    assert_eq!(library.compare_with("p/r", std::slice::from_ref(&promised)).unwrap(), (1, 0));
+    let library = fixture.open();
+    assert_eq!(library.verify(&id, &mut |_| ()).unwrap().integrity, Integrity::Mismatched, "after a restart too");
+    assert_eq!(library.compare_with("p/r", std::slice::from_ref(&promised)).unwrap(), (1, 0));
+    let damaged = library.get(&id).unwrap();
+    assert_eq!(
+        (damaged.integrity, damaged.newer, damaged.source),
+        (Integrity::Mismatched, None, Some(promised.clone()))
+    );
+
+    // An intact copy elsewhere is another model, until the damage is undone.
+    fixture.write("home/.lmstudio/models/p/r/tiny.gguf", &llama());
+    library.use_folder(&fixture.path("home/.lmstudio/models")).unwrap();
+    assert_eq!(library.list().len(), 2);
+    fs::write(&path, right).unwrap();
+    library.rescan();
+    assert_eq!(library.verify(&id, &mut |_| ()).unwrap().integrity, Integrity::Verified);
+    assert_eq!(library.find(&promised).unwrap().id, id);
+}
+
 #[test]
 fn a_hash_that_nobody_promised_is_kept_and_can_be_looked_up() {
     let fixture = Fixture::new();

@@ -202,7 +202,10 @@ fn only_a_compared_download_is_verified_and_a_changed_file_no_longer() {
     fs::write(&path, llama().meta("general.tags", "longer").to_bytes().unwrap()).unwrap();
     library.rescan();
     let changed = library.get(&model.id).unwrap();
-    assert_eq!((changed.integrity, changed.source.unwrap().sha256), (Integrity::Unverified, None));
+    assert_eq!((changed.integrity, changed.files[0].sha256.clone()), (Integrity::Unverified, None));
+    assert_eq!(changed.files[0].expected_sha256.as_deref(), Some("ab"), "what was promised is not forgotten");
+    assert!(library.find(&file(Some("ab"))).is_none(), "nobody has read it: it may be anything");
+    assert_eq!(library.verify(&model.id, &mut |_| ()).unwrap().integrity, Integrity::Mismatched);
 }
 
 #[test]

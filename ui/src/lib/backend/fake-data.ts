@@ -167,12 +167,12 @@ export function libraryModel(id: string, name: string, quant: string, gib: numbe
   const path = extra.path ?? `/home/me/.local/share/tandem/models/${name}-${quant}.gguf`;
   const size_bytes = Math.round(gib * GIB);
   const sha256 = extra.integrity === 'unverified' ? null : 'b'.repeat(64);
-  return { id, name, quant, architecture: 'llama', path, size_bytes, n_params: 8e9, context_length: 32768, integrity: 'verified', source: null, refusal: null, added_at_ms: Date.now() - DAY_MS, files: [{ path, role: 'model', size_bytes, modified_ms: 0, expected_sha256: sha256, sha256 }], places: [{ path, program: 'tandem', folder: '/home/me/.local/share/tandem/models' }], newer: null, ...extra };
+  return { id, name, quant, architecture: 'llama', path, size_bytes, n_params: 8e9, context_length: 32768, integrity: 'verified', source: null, refusal: null, added_at_ms: Date.now() - DAY_MS, files: [{ path, role: 'model', size_bytes, modified_ms: 0, expected_sha256: sha256, sha256 }], places: [{ path, program: 'tandem', folder: '/home/me/.local/share/tandem/models', title: null }], newer: null, ...extra };
 }
 
 /** A model of another program, used in place. */
 function foreign(program: Program, folder: string, path: string): Pick<LibraryModel, 'path' | 'places' | 'integrity'> {
-  return { integrity: 'unverified', path: `${folder}/${path}`, places: [{ path: `${folder}/${path}`, program, folder }] };
+  return { integrity: 'unverified', path: `${folder}/${path}`, places: [{ path: `${folder}/${path}`, program, folder, title: null }] };
 }
 
 const LM_STUDIO = '/home/me/.lmstudio/models';

@@ -323,7 +323,7 @@ export class FakeBackend implements Backend {
     this.#enter('use_folder', path);
     const folder = { ...(this.#folders.find((folder) => folder.path === path) ?? { path, program: 'other' as const, n_models: 1, size_bytes: GIB, problems: [] }), is_used: true };
     this.#folders = [...this.#folders.filter((other) => other.path !== path), folder];
-    this.#keep(libraryModel(`m${this.#nextId++}`, 'Mistral Small 3.2', 'Q4_K_M', 13.3, { integrity: 'unverified', path: `${path}/mistral.gguf`, places: [{ path: `${path}/mistral.gguf`, program: folder.program, folder: path }] }));
+    this.#keep(libraryModel(`m${this.#nextId++}`, 'Mistral Small 3.2', 'Q4_K_M', 13.3, { integrity: 'unverified', path: `${path}/mistral.gguf`, places: [{ path: `${path}/mistral.gguf`, program: folder.program, folder: path, title: null }] }));
     return folder;
   }
 

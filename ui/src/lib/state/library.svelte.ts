@@ -263,10 +263,12 @@ function keptWishes(): ReadonlyMap<string, Wishes> {
   }
 }
 
-/** By hash where both are known, as the app itself compares. */
-function isOf({ source, files }: LibraryModel, { files: [file] }: ModelVersion): boolean {
-  const known = files[0]?.sha256 ?? files[0]?.expected_sha256 ?? source?.sha256;
-  if (known && file?.sha256) return known === file.sha256;
+/** By hash where both are known, as the app itself compares: what lies in its own folder counts once its bytes were read. */
+function isOf(model: LibraryModel, { files: [file] }: ModelVersion): boolean {
+  const { source, files, places, path } = model;
+  const isHere = places.some((place) => place.program === 'tandem' && place.path === path);
+  const known = isHere ? files[0]?.sha256 : (files[0]?.sha256 ?? files[0]?.expected_sha256 ?? source?.sha256);
+  if (file?.sha256 && (known || isHere)) return known === file.sha256;
   return source !== null && source.repo === file?.repo && source.path === file.path;
 }
 
