@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
-use tandem_tests::hub::{Repo, TestHub, TestHubOptions, demo_repos};
+use tandem_tests::hub::{Repo, TestHub, TestHubOptions, demo_repos, tiny_gguf};
 use tandem_tests::models::{gemma, smollm2};
 use tandem_tests::window::{AppWindow, Screen, Start, free_port, id, until};
 use tokio::sync::{Mutex, MutexGuard};
@@ -143,6 +143,32 @@ async fn what_goes_wrong_is_said_in_both_languages_and_themes() -> Result<()> {
     window.click(&id("nav-discover")).await?;
     window.see(&format!(".results {}", error_note("no_network"))).await?;
     stage.save("15-hub-down-zh-dark", &window).await?;
+    stage.close(&window).await
+}
+
+#[tokio::test]
+async fn files_and_folders_dropped_on_the_window_are_used_where_they_lie() -> Result<()> {
+    let stage = Stage::set().await?;
+    let window = stage.open(&stage.start("http://127.0.0.1:9")).await?;
+    let (pid, lying) = (window.pid().await?, stage.folder.path().join("拖 放 🙂"));
+    std::fs::create_dir_all(lying.join("folder"))?;
+    let [file, inside] = [lying.join("dropped #1.gguf"), lying.join("folder/inside.gguf")];
+    std::fs::write(&file, tiny_gguf("llama"))?;
+    std::fs::write(&inside, tiny_gguf("qwen3"))?;
+
+    let held = stage.screen.drag(pid, &[&file]).await?;
+    window.see(".drop").await?;
+    stage.save("30-held-over", &window).await?;
+    held.leave()?;
+    until("the invitation to go", LONG, async || Ok(window.find(".drop").await?.is_none().then_some(()))).await?;
+
+    stage.screen.drag(pid, &[&file, &lying.join("folder")]).await?.drop_here().await?;
+    let rows = "return document.querySelectorAll('[data-testid=library-row]').length";
+    until("both models", LONG, async || Ok((window.js(rows, vec![]).await?.as_u64() == Some(2)).then_some(()))).await?;
+    stage.save("31-dropped", &window).await?;
+    assert!(file.is_file() && inside.is_file(), "in place");
+    let models = std::fs::read_dir(stage.folder.path().join("data/models"))?.count();
+    assert_eq!(models, 0, "nothing is copied");
     stage.close(&window).await
 }
 

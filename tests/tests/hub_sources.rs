@@ -10,10 +10,11 @@ use tandem_core::hub::{Hub, HubError, HubOptions, NetworkFault, confirm, version
 use tandem_core::paths::Paths;
 use tandem_core::token::KeyStore;
 use tandem_core::wire::{
-    DownloadRequest, ErrorCode, HashWord, HubKind, HubSource, ModelFormat, PlanVersionsRequest, ProxyKind,
-    ProxySettings, Reach, SearchRequest, Settings, TokenKeep, TokenPlace, TokenRequest,
+    AppEvent, DownloadRequest, DownloadState, ErrorCode, HashWord, HubKind, HubSource, Integrity, ModelFormat,
+    PlanVersionsRequest, ProxyKind, ProxySettings, Reach, SearchRequest, Settings, TokenKeep, TokenPlace, TokenRequest,
 };
 use tandem_engine::Flow;
+use tandem_tests::downloads::weights;
 use tandem_tests::hub::{Fault, Repo, Rule, Side, TestHub, TestHubOptions, demo_repos, tiny_gguf};
 use tandem_tests::proxy::TestProxy;
 
@@ -226,6 +227,100 @@ async fn a_mirror_sees_the_token_only_when_allowed() {
     let elsewhere = mirror.seen().into_iter().chain(origin.seen()).filter(|seen| seen.side == Side::Cdn);
     assert!(elsewhere.into_iter().all(|seen| seen.authorization.is_none()), "and nowhere else");
     app.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_token_keeps_nobody_from_public_models() {
+    let root = tempfile::tempdir().unwrap();
+    let options = TestHubOptions { repos: demo_repos(), tokens: vec!["hf_right".into()], ..TestHubOptions::default() };
+    let test_hub = TestHub::with(options).unwrap();
+    let app = open(root.path(), &[&test_hub], &[]);
+    let (sender, mut notices) = tokio::sync::mpsc::unbounded_channel();
+    app.subscribe(Box::new(move |event| {
+        let is_heard = !matches!(&event, AppEvent::Notice { .. }) || sender.send(event).is_ok();
+        if is_heard { Flow::Continue } else { Flow::Break }
+    }));
+    set_token(&app, "hf_mistyped").await;
+    let request = SearchRequest { query: "tiny".into(), cursor: None };
+    assert!(!api::search_models(&app, request).await.unwrap().models.is_empty());
+    let files = api::model_page(&app, REPO.to_owned()).await.unwrap().versions[0].files.clone();
+    let n_sent = || test_hub.seen().iter().filter(|seen| seen.authorization.is_some()).count();
+    let n_sent_before = n_sent();
+    let (sender, mut rests) = tokio::sync::mpsc::unbounded_channel();
+    app.subscribe(Box::new(move |event| {
+        if let AppEvent::Download { download } = event {
+            // Nobody listens any more when the test ends.
+            let _ = sender.send(download.state);
+        }
+        Flow::Continue
+    }));
+    api::start_download(&app, DownloadRequest { files }).await.unwrap();
+    while rests.recv().await.expect("the download is told") != DownloadState::Done {}
+
+    let Some(AppEvent::Notice { notice }) = notices.recv().await else { panic!("a person hears of it") };
+    assert_eq!(notice.code, ErrorCode::TokenWrong);
+    assert!(notice.hint.en.contains("public models are fetched without it"), "{notice:?}");
+    assert!(notices.try_recv().is_err(), "once");
+    assert_eq!(n_sent(), n_sent_before, "not sent again");
+    let page = api::model_page(&app, GATED.to_owned()).await.unwrap();
+    let refused = api::start_download(&app, DownloadRequest { files: page.versions[0].files.clone() }).await.unwrap();
+    assert_eq!(refused.state, DownloadState::Queued);
+    while rests.recv().await.expect("the download is told") != DownloadState::Failed {}
+    let failed = api::downloads(&app).await.unwrap().into_iter().find(|other| other.id == refused.id).unwrap();
+    assert_eq!(
+        failed.failure.map(|failure| failure.code),
+        Some(ErrorCode::TokenWrong),
+        "where one is needed it is told"
+    );
+    set_token(&app, "hf_right").await;
+    assert_eq!(api::check_token(&app).await.unwrap().failure, None);
+    app.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_from_the_hub_is_repaired_from_the_mirror_that_the_app_knows() {
+    const FILE_BYTES: usize = 5 << 20;
+    for knows_mirror in [true, false] {
+        let root = tempfile::tempdir().unwrap();
+        let repos = || vec![Repo::new("a/b").file("m-Q8_0.gguf", padded_gguf(FILE_BYTES))];
+        let (origin, mirror) = (TestHub::start(repos()), TestHub::start(repos()));
+        // One bit is wrong each time that the hub gives it.
+        origin.fault(Rule::new(Side::Cdn, "m-Q8_0.gguf", Fault::FlipBit { at: 3 << 20 }));
+        let hubs = [&origin, &mirror];
+        let app = open(root.path(), if knows_mirror { &hubs } else { &hubs[..1] }, &[]);
+        let (sender, mut ends) = tokio::sync::mpsc::unbounded_channel();
+        app.subscribe(Box::new(move |event| {
+            if let AppEvent::Download { download } = event
+                && matches!(download.state, DownloadState::Done | DownloadState::Failed)
+            {
+                // Nobody listens any more when the test ends.
+                let _ = sender.send(download);
+            }
+            Flow::Continue
+        }));
+        let files = api::model_page(&app, "a/b".into()).await.unwrap().versions[0].files.clone();
+        api::start_download(&app, DownloadRequest { files }).await.unwrap();
+        let end = ends.recv().await.expect("the download ends");
+        let library = api::library(&app).await.unwrap();
+        if knows_mirror {
+            assert_eq!((end.state, end.n_repaired), (DownloadState::Done, 1), "{:?}", end.failure);
+            assert_eq!(library[0].integrity, Integrity::Verified);
+            assert!(!mirror.fetches("m-Q8_0.gguf").is_empty());
+            let landed = std::fs::read(Paths::under(root.path()).models_dir.join("a/b/m-Q8_0.gguf")).unwrap();
+            assert!(landed == padded_gguf(FILE_BYTES), "byte-identical");
+        } else {
+            assert_eq!(end.failure.map(|failure| failure.code), Some(ErrorCode::ChecksumMismatch), "{:?}", end.state);
+            assert!(library.is_empty());
+        }
+        app.close().await;
+    }
+}
+
+/// A model with something behind it, so that it takes several requests.
+fn padded_gguf(n_bytes: usize) -> Vec<u8> {
+    let mut bytes = tiny_gguf("llama");
+    bytes.extend(weights(n_bytes, 11));
+    bytes
 }
 
 #[tokio::test(flavor = "multi_thread")]

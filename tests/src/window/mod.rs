@@ -3,6 +3,7 @@
 //! Waiting means asking again until a deadline that names what was waited for.
 
 mod app;
+mod drag;
 mod pages;
 mod process;
 mod screen;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 pub use app::{AppWindow, Start};
+pub use drag::Drag;
 pub use process::{Process, free_port};
 pub use screen::{Picture, Screen};
 

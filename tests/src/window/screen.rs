@@ -89,7 +89,7 @@ impl Screen {
     }
 
     /// The shown window of a program. There is no window manager, so all windows are children of the root.
-    fn window_of(&self, pid: Pid) -> Result<Option<Window>> {
+    pub(super) fn window_of(&self, pid: Pid) -> Result<Option<Window>> {
         let property = self.atom("_NET_WM_PID")?;
         for window in self.connection.query_tree(self.root)?.reply()?.children {
             // A window may go between the list and the questions about it.
@@ -104,7 +104,15 @@ impl Screen {
         Ok(None)
     }
 
-    fn atom(&self, name: &str) -> Result<u32> {
+    pub(super) fn connection(&self) -> &RustConnection {
+        &self.connection
+    }
+
+    pub(super) fn root(&self) -> Window {
+        self.root
+    }
+
+    pub(super) fn atom(&self, name: &str) -> Result<u32> {
         Ok(self.connection.intern_atom(false, name.as_bytes())?.reply()?.atom)
     }
 }
