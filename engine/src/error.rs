@@ -1,6 +1,7 @@
 //! What can go wrong between a file and its tokens, as data. Explaining it to a person, in two languages, is the app's business.
 
 use crate::cpu::CpuError;
+use crate::cuda::CudaError;
 use crate::gguf::{GgufError, TensorType};
 use crate::kv::KvType;
 use crate::place::Device;
@@ -96,12 +97,57 @@ pub enum EngineError {
         /// Layers of the placement.
         got: usize,
     },
-    /// The placement names a device that this engine does not drive.
-    #[error("device {device} cannot be used: this engine computes on the cpu only")]
+    /// The placement names a device that was not opened.
+    #[error("device {device} is not open")]
     DeviceUnsupported {
         /// The device.
         device: Device,
     },
+    /// The placement keeps a layer's cache elsewhere than what reads it.
+    #[error("layer {layer} computes on {mixer}, but the cache that it reads is on {kv}")]
+    CacheApart {
+        /// The layer.
+        layer: usize,
+        /// Where it computes.
+        mixer: Device,
+        /// Where the cache is.
+        kv: Device,
+    },
+    /// The placement keeps copies of some experts on another device, which the engine does not do yet.
+    #[error("layer {layer} keeps copies of experts on {device}: the engine does not do that yet")]
+    ExpertCopies {
+        /// The layer.
+        layer: usize,
+        /// Where the copies would be.
+        device: Device,
+    },
+    /// The placement puts a weight on a GPU that has no kernel for its type.
+    #[error("tensor `{tensor}` of type {tensor_type} cannot be on {device}: there is no kernel for it")]
+    GpuTypeUnsupported {
+        /// The device.
+        device: Device,
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        tensor_type: TensorType,
+    },
+    /// The placement puts a block on a GPU that has no kernel for its shape.
+    #[error("layer {layer} cannot be on {device}: {what} is {got}, kernels take at most {most}")]
+    GpuShapeUnsupported {
+        /// The device.
+        device: Device,
+        /// The layer.
+        layer: usize,
+        /// What is too large.
+        what: &'static str,
+        /// How large it is.
+        got: usize,
+        /// How large it may be.
+        most: usize,
+    },
+    /// A GPU failed, or could not be opened.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
     /// The placement needs more than the plan allows.
     #[error("caches and buffers need {needed_bytes} bytes on {device}, the plan gives {available_bytes}")]
     DoesNotFit {

@@ -28,6 +28,7 @@
 //! ```
 pub mod arch;
 pub mod cpu;
+pub mod cuda;
 mod damage;
 pub mod error;
 pub mod gguf;

@@ -9,12 +9,13 @@ use crate::Flow;
 use crate::arch::blocks::{Buffers, Sizes, Step};
 use crate::arch::{self, Architecture, Loader};
 use crate::cpu::{Cpu, Isa};
+use crate::cuda::{Gpu, Gpus};
 use crate::damage;
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, ModelFacts, Piece, TensorFacts};
 use crate::kv::{Cache, CacheOptions, KvType, KvTypes, checkpoint_bytes};
 use crate::ops::Ops;
-use crate::place::{Budget, Footprint, Placement};
+use crate::place::{Budget, Device, Footprint, Placement};
 use crate::probe;
 use crate::profile::{ProfileRow, Stage};
 use crate::token::{Tokenizer, TokenizerError};
@@ -95,8 +96,9 @@ impl Model {
         let n_layers = facts.n_layers()? as usize;
         let options = options.checked()?;
         options.placement.check(n_layers)?;
-        let architecture =
-            arch::load(&Loader::new(Arc::clone(&file), options.placement.clone(), options.context_length))?;
+        let gpus = Gpus::open(&options.placement)?;
+        let (placement, context_length) = (options.placement.clone(), options.context_length);
+        let architecture = arch::load(&Loader::new(Arc::clone(&file), placement, gpus.clone(), context_length))?;
         let tokenizer = match Tokenizer::from_facts(facts) {
             Ok(tokenizer) => Some(Arc::new(tokenizer)),
             Err(TokenizerError::Absent) => None,
@@ -106,16 +108,18 @@ impl Model {
         let shapes: Vec<_> = (0..n_layers).map(|layer| architecture.cache_shape(layer)).collect();
         shapes.iter().try_for_each(|shape| shape.check(options.kv_types))?;
         let kv_bytes = shapes.iter().map(|shape| shape.n_bytes(&options.cache())).collect();
+        let on_gpu = |gpu: &Arc<Gpu>| (Device::Cuda(gpu.index()), gpu.allocated_bytes());
         let footprint = Footprint {
+            weight_bytes: gpus.iter().map(on_gpu).collect(),
             kv_bytes,
             checkpoint_bytes: checkpoint_bytes(&shapes, &options.cache()),
             buffer_bytes: sizes.n_bytes(options.n_batch),
         };
         options.placement.check_budgets(&footprint, &options.budgets)?;
         if options.preload == Preload::Weights {
-            read_pages(&file, n_layers, on)?;
+            read_pages(&file, &options.placement, on)?;
         }
-        let ops = Ops::new(Cpu::new(options.isa.unwrap_or_else(Isa::best), options.n_threads)?);
+        let ops = Ops::new(Cpu::new(options.isa.unwrap_or_else(Isa::best), options.n_threads)?, gpus);
         go_on(on(1.0))?;
         Ok(Self { architecture, sizes, ops, tokenizer, options, footprint, file })
     }
@@ -127,7 +131,7 @@ impl Model {
         options: LoadOptions,
         file: MappedModel,
     ) -> Result<Self, EngineError> {
-        let ops = Ops::new(Cpu::new(Isa::best(), options.n_threads)?);
+        let ops = Ops::new(Cpu::new(Isa::best(), options.n_threads)?, Gpus::default());
         let tokenizer = Some(Arc::new(Tokenizer::from_facts(&file.facts)?));
         let (sizes, footprint) = (architecture.sizes(), Footprint::default());
         Ok(Self { sizes, architecture, ops, tokenizer, options, footprint, file: Arc::new(file) })
@@ -203,10 +207,21 @@ impl Model {
     pub(crate) fn allocate(&self) -> Result<(Cache, Buffers), EngineError> {
         let layers = self.options.placement.layers.iter().enumerate();
         let shapes: Vec<_> = layers.map(|(layer, place)| (self.architecture.cache_shape(layer), place.kv)).collect();
-        let cache = Cache::new(&shapes, &self.options.cache())?;
-        let ropes = self.architecture.ropes();
-        let buffers = Buffers::new(self.options.placement.embed, &self.sizes, ropes, self.options.n_batch)?;
+        let gpus = self.ops.gpus();
+        let cache = Cache::new(&shapes, gpus, &self.options.cache())?;
+        let buffers = Buffers::new(gpus, &self.sizes, self.architecture.ropes(), self.options.n_batch)?;
+        self.log_gpu_memory();
         Ok((cache, buffers))
+    }
+
+    /// Says what GPUs hold: as it was counted before, part by part, and as it was allocated.
+    fn log_gpu_memory(&self) {
+        for gpu in self.ops.gpus().iter() {
+            let device = Device::Cuda(gpu.index());
+            let [weights, caches, buffers, _] = self.options.placement.parts(&self.footprint, device);
+            let (allocated, free) = (gpu.allocated_bytes(), gpu.free_bytes());
+            tracing::info!(%device, weights, caches, buffers, allocated, free, "memory of a GPU, bytes");
+        }
     }
 
     pub(crate) fn step<'a>(
@@ -222,7 +237,7 @@ impl Model {
     /// Takes tokens through all layers: the loop that obeys the placement.
     ///
     /// on_half  called before every half of a layer with the number of halves done; `Break` cancels
-    /// Errors   `Cancelled`
+    /// Errors   `Cancelled`; what went wrong on a GPU
     pub(crate) fn forward(
         &self,
         step: &mut Step<'_>,
@@ -235,17 +250,17 @@ impl Model {
         for angles in &mut step.buffers.angles {
             self.ops.set_positions(angles, step.first_pos, n_tokens);
         }
-        step.buffers.x.move_to(placement.embed);
         self.architecture.embed(step);
         for (layer, place) in placement.layers.iter().enumerate() {
             go_on(on_half(2 * layer))?;
             profile.enter(Stage::Mix);
-            step.buffers.x.move_to(place.mixer);
+            step.move_to(place.mixer);
             self.architecture.mix(layer, step);
             go_on(on_half(2 * layer + 1))?;
             profile.enter(Stage::Ffn);
-            step.buffers.x.move_to(place.ffn.home());
+            step.move_to(place.ffn.home());
             self.architecture.ffn(layer, step);
+            self.ops.check()?;
         }
         Ok(())
     }
@@ -253,10 +268,13 @@ impl Model {
     /// Logits of some rows of a step that went through all layers.
     ///
     /// rows     at most `MAX_LOGIT_ROWS`
-    pub(crate) fn head(&self, rows: std::ops::Range<usize>, step: &mut Step<'_>) {
+    /// Errors   what went wrong on a GPU
+    pub(crate) fn head(&self, rows: std::ops::Range<usize>, step: &mut Step<'_>) -> Result<(), EngineError> {
         self.ops.profile().enter(Stage::Head);
-        step.buffers.x.move_to(self.options.placement.head);
+        step.move_to(self.options.placement.head);
         self.architecture.head(rows, step);
+        step.buffers.logits.move_to(Device::Cpu);
+        Ok(self.ops.check()?)
     }
 }
 
@@ -280,12 +298,16 @@ impl LoadOptions {
     }
 }
 
-/// Touches every page of the weights once, so that the system reads them; not those of layers that are not run.
-fn read_pages(file: &MappedModel, n_layers: usize, on: &mut dyn FnMut(f32) -> Flow) -> Result<(), EngineError> {
+/// Touches every page of the processor's weights once, so that the system reads them; not those of layers that are not run.
+fn read_pages(file: &MappedModel, placement: &Placement, on: &mut dyn FnMut(f32) -> Flow) -> Result<(), EngineError> {
     const PAGE_BYTES: usize = 4096;
     /// Between two reports; a slow disk reads this in about 40 ms.
     const PIECE_BYTES: usize = 4 << 20;
-    let is_run = |tensor: &&TensorFacts| ModelFacts::layer_of(&tensor.name).is_none_or(|(layer, _)| layer < n_layers);
+    let n_layers = placement.layers.len();
+    let is_run = |tensor: &&TensorFacts| {
+        let is_of_layer = ModelFacts::layer_of(&tensor.name).is_none_or(|(layer, _)| layer < n_layers);
+        is_of_layer && placement.device_of(&tensor.name) == Device::Cpu
+    };
     let tensors = || file.facts.tensors.iter().filter(is_run);
     let total: u64 = tensors().map(|tensor| tensor.n_bytes).sum();
     let mut n_read = 0u64;

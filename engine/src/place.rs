@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::error::EngineError;
+use crate::gguf::ModelFacts;
 
 /// A device that holds weights and computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,11 +65,13 @@ pub struct Budget {
 /// What the parts of a model take, as far as it must be allocated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
+    /// Weights that were copied to GPUs, by GPU; those of the processor are read from the mapped file.
+    pub weight_bytes: Vec<(Device, u64)>,
     /// Caches, one figure per layer.
     pub kv_bytes: Vec<u64>,
     /// Checkpoints of the caches; they live in main memory.
     pub checkpoint_bytes: u64,
-    /// Buffers of the forward pass; they live where the mixers do.
+    /// Buffers of the forward pass; every device that takes part has all of them.
     pub buffer_bytes: u64,
 }
 
@@ -77,6 +80,21 @@ impl Placement {
     pub fn all_cpu(n_layers: usize) -> Self {
         let layer = LayerPlace { mixer: Device::Cpu, kv: Device::Cpu, ffn: Ffn::Dense(Device::Cpu) };
         Self { embed: Device::Cpu, layers: vec![layer; n_layers], head: Device::Cpu }
+    }
+
+    /// The last `n_gpu_layers` layers on a GPU and the rest with the processor, the head counted as one layer more: what
+    /// llama.cpp calls `-ngl`.
+    ///
+    /// routed   where routed experts of those layers live
+    pub fn last_layers_on(gpu: Device, n_layers: usize, n_gpu_layers: usize, routed: Device) -> Self {
+        let there = LayerPlace { mixer: gpu, kv: gpu, ffn: Ffn::Experts { shared: gpu, routed, cached: None } };
+        let mut placement = Self::all_cpu(n_layers);
+        let n_there = n_gpu_layers.min(n_layers);
+        placement.layers[n_layers - n_there..].fill(there);
+        if n_gpu_layers > n_layers {
+            placement.head = gpu;
+        }
+        placement
     }
 
     /// Every device named, sorted, once each.
@@ -91,29 +109,49 @@ impl Placement {
         devices
     }
 
-    /// Refuses a placement that does not match a model of `n_layers`, or names a device this engine does not drive.
+    /// Refuses a placement that does not match a model of `n_layers`, keeps a cache elsewhere than its mixer, or wants copies of
+    /// experts.
     pub fn check(&self, n_layers: usize) -> Result<(), EngineError> {
         if self.layers.len() != n_layers {
             return Err(EngineError::PlacementLayers { expected: n_layers, got: self.layers.len() });
         }
-        match self.devices().into_iter().find(|&device| device != Device::Cpu) {
-            Some(device) => Err(EngineError::DeviceUnsupported { device }),
-            None => Ok(()),
+        self.layers.iter().enumerate().try_for_each(|(layer, place)| match *place {
+            LayerPlace { mixer, kv, .. } if mixer != kv => Err(EngineError::CacheApart { layer, mixer, kv }),
+            LayerPlace { ffn: Ffn::Experts { cached: Some((device, _)), .. }, .. } => {
+                Err(EngineError::ExpertCopies { layer, device })
+            }
+            _ => Ok(()),
+        })
+    }
+
+    /// What is allocated on a device: weights, caches, buffers, checkpoints.
+    pub fn parts(&self, footprint: &Footprint, device: Device) -> [u64; 4] {
+        let sum = |parts: &mut dyn Iterator<Item = u64>| parts.fold(0u64, u64::saturating_add);
+        let weights = footprint.weight_bytes.iter().filter(|(there, _)| *there == device);
+        let kv = self.layers.iter().zip(&footprint.kv_bytes).filter(|(layer, _)| layer.kv == device);
+        [
+            sum(&mut weights.map(|(_, bytes)| *bytes)),
+            sum(&mut kv.map(|(_, bytes)| *bytes)),
+            if self.devices().contains(&device) { footprint.buffer_bytes } else { 0 },
+            if device == Device::Cpu { footprint.checkpoint_bytes } else { 0 },
+        ]
+    }
+
+    /// Where a tensor of a model goes, by its name.
+    pub fn device_of(&self, tensor: &str) -> Device {
+        match ModelFacts::layer_of(tensor).and_then(|(layer, name)| Some((self.layers.get(layer)?, name))) {
+            Some((place, name)) if name.contains("_exps") => place.ffn.routed(),
+            Some((place, name)) if name.contains("ffn_") || name.starts_with("exp_") => place.ffn.home(),
+            Some((place, _)) => place.mixer,
+            None if tensor.starts_with("output") => self.head,
+            None => self.embed,
         }
     }
 
     /// Refuses a placement that needs more than a budget gives. A device without a budget is not checked.
     pub fn check_budgets(&self, footprint: &Footprint, budgets: &[Budget]) -> Result<(), EngineError> {
         for &Budget { device, bytes: available_bytes } in budgets {
-            let kv = self.layers.iter().zip(&footprint.kv_bytes).filter(|(layer, _)| layer.kv == device);
-            let kv_bytes = kv.fold(0u64, |sum, (_, &bytes)| sum.saturating_add(bytes));
-            let has_mixer = self.layers.iter().any(|layer| layer.mixer == device);
-            let parts = [
-                kv_bytes,
-                if has_mixer { footprint.buffer_bytes } else { 0 },
-                if device == Device::Cpu { footprint.checkpoint_bytes } else { 0 },
-            ];
-            let needed_bytes = parts.into_iter().fold(0, u64::saturating_add);
+            let needed_bytes = self.parts(footprint, device).into_iter().fold(0, u64::saturating_add);
             if needed_bytes > available_bytes {
                 return Err(EngineError::DoesNotFit { device, needed_bytes, available_bytes });
             }
@@ -209,22 +247,19 @@ head      cuda0";
     }
 
     #[test]
-    fn a_gpu_is_refused_by_name_wherever_it_stands() {
-        for part in 0..5 {
-            let mut placement = Placement::all_cpu(2);
-            let gpu = Device::Cuda(3);
-            match part {
-                0 => placement.embed = gpu,
-                1 => placement.head = gpu,
-                2 => placement.layers[1].mixer = gpu,
-                3 => placement.layers[1].kv = gpu,
-                _ => placement.layers[1].ffn = Ffn::Dense(gpu),
-            }
-            let error = placement.check(2).unwrap_err();
-            assert!(matches!(error, EngineError::DeviceUnsupported { device: Device::Cuda(3) }));
-            assert!(error.to_string().contains("cuda3"), "{error}");
-        }
-        assert!(Placement::all_cpu(2).check(2).is_ok());
+    fn a_cache_apart_from_its_mixer_is_refused_by_name() {
+        let mut placement = Placement::all_cpu(2);
+        placement.layers[1].kv = Device::Cuda(3);
+        let error = placement.check(2).unwrap_err();
+        assert!(matches!(error, EngineError::CacheApart { layer: 1, mixer: Device::Cpu, kv: Device::Cuda(3) }));
+        assert!(error.to_string().contains("cuda3"), "{error}");
+        placement.layers[1].mixer = Device::Cuda(3);
+        placement.layers[0].ffn = Ffn::Dense(Device::Cuda(2));
+        assert!(placement.check(2).is_ok());
+        let cached = Some((Device::Cuda(2), 3));
+        placement.layers[0].ffn = Ffn::Experts { shared: Device::Cpu, routed: Device::Cpu, cached };
+        let error = placement.check(2).unwrap_err();
+        assert!(matches!(error, EngineError::ExpertCopies { layer: 0, device: Device::Cuda(2) }), "{error}");
     }
 
     #[test]
@@ -236,11 +271,60 @@ head      cuda0";
     #[test]
     fn budgets_hold_caches_checkpoints_and_buffers() {
         let placement = Placement::all_cpu(2);
-        let footprint = Footprint { kv_bytes: vec![10, 10], checkpoint_bytes: 3, buffer_bytes: 5 };
+        let footprint =
+            Footprint { kv_bytes: vec![10, 10], checkpoint_bytes: 3, buffer_bytes: 5, ..Footprint::default() };
         let budget = |bytes| [Budget { device: Device::Cpu, bytes }];
         assert!(placement.check_budgets(&footprint, &budget(28)).is_ok());
         assert!(placement.check_budgets(&footprint, &[Budget { device: Device::Cuda(0), bytes: 0 }]).is_ok());
         let error = placement.check_budgets(&footprint, &budget(27)).unwrap_err();
         assert!(matches!(error, EngineError::DoesNotFit { needed_bytes: 28, available_bytes: 27, .. }));
+    }
+
+    #[test]
+    fn a_card_holds_its_weights_caches_and_buffers() {
+        let gpu = Device::Cuda(0);
+        let mut placement = Placement::all_cpu(2);
+        (placement.layers[1].mixer, placement.layers[1].kv) = (gpu, gpu);
+        let footprint =
+            Footprint { weight_bytes: vec![(gpu, 100)], kv_bytes: vec![10, 20], checkpoint_bytes: 3, buffer_bytes: 5 };
+        assert_eq!(placement.parts(&footprint, gpu), [100, 20, 5, 0]);
+        assert_eq!(placement.parts(&footprint, Device::Cpu), [0, 10, 5, 3]);
+        let error = placement.check_budgets(&footprint, &[Budget { device: gpu, bytes: 124 }]).unwrap_err();
+        assert!(matches!(error, EngineError::DoesNotFit { needed_bytes: 125, .. }), "{error}");
+    }
+
+    #[test]
+    fn the_last_layers_go_first_and_the_head_last() {
+        let gpu = Device::Cuda(0);
+        let on_gpu = |n| {
+            let placement = Placement::last_layers_on(gpu, 3, n, Device::Cpu);
+            let mixers: Vec<bool> = placement.layers.iter().map(|layer| layer.mixer == gpu).collect();
+            assert!(placement.layers.iter().all(|layer| layer.ffn.routed() == Device::Cpu && layer.kv == layer.mixer));
+            (mixers, placement.head == gpu)
+        };
+        assert_eq!(on_gpu(0), (vec![false; 3], false));
+        assert_eq!(on_gpu(2), (vec![false, true, true], false));
+        assert_eq!(on_gpu(3), (vec![true; 3], false));
+        assert_eq!(on_gpu(99), (vec![true; 3], true));
+    }
+
+    #[test]
+    fn tensors_go_where_their_part_goes() {
+        let [a, b, c] = [Device::Cuda(0), Device::Cuda(1), Device::Cuda(2)];
+        let mut placement = Placement::all_cpu(2);
+        let ffn = Ffn::Experts { shared: b, routed: c, cached: None };
+        placement.layers[1] = LayerPlace { mixer: a, kv: a, ffn };
+        for (tensor, device) in [
+            ("token_embd.weight", Device::Cpu),
+            ("output_norm.weight", Device::Cpu),
+            ("blk.0.attn_q.weight", Device::Cpu),
+            ("blk.1.attn_q.weight", a),
+            ("blk.1.ssm_out.weight", a),
+            ("blk.1.ffn_gate_inp.weight", b),
+            ("blk.1.ffn_up_shexp.weight", b),
+            ("blk.1.ffn_up_exps.weight", c),
+        ] {
+            assert_eq!(placement.device_of(tensor), device, "{tensor}");
+        }
     }
 }

@@ -96,7 +96,7 @@ impl Session {
         }
         let (last, first) = (n_last_chunk - 1, n_total - n_last_chunk);
         let mut step = self.model.step(&tokens[first..], first, &mut self.cache, &mut self.buffers);
-        self.model.head(last..last + 1, &mut step);
+        self.model.head(last..last + 1, &mut step)?;
         self.has_logits = true;
         Ok(Fed { n_reused, n_new: n_total - n_reused })
     }
@@ -131,7 +131,7 @@ impl Session {
             for from in (0..chunk.len()).step_by(MAX_LOGIT_ROWS) {
                 let rows = from..chunk.len().min(from + MAX_LOGIT_ROWS);
                 let mut step = self.model.step(chunk, first, &mut self.cache, &mut self.buffers);
-                self.model.head(rows.clone(), &mut step);
+                self.model.head(rows.clone(), &mut step)?;
                 let logits = self.buffers.logits.elems().chunks_exact(self.model.n_vocab());
                 for (row, logits) in rows.zip(logits) {
                     if let Some(token) = logits.iter().position(|logit| !logit.is_finite()) {

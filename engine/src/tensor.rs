@@ -1,15 +1,21 @@
-//! Weights and activations that know where they live. A weight is a piece of the mapped file, in the file's own blocks; a vector
-//! is small and decoded; rows are the activations of a forward pass, allocated once.
+//! Weights and activations that know where they live. A weight is a piece of the mapped file, in the file's own blocks, or a copy
+//! of it on a GPU; a vector is small and decoded; rows are the activations of a forward pass, allocated once (`rows`), and so is
+//! what operations need besides (`buffers`).
+
+mod buffers;
+mod rows;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::arch::blocks::Rope;
-use crate::cpu::{self, Activations, Matrix, Rounding};
+use crate::cpu::Matrix;
+use crate::cuda::{self, At, Buffer, DeviceMatrices, Gpu};
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, Piece, TensorFacts, TensorType};
 use crate::place::Device;
 use crate::quant;
+pub(crate) use buffers::{Angles, AttendScratch, Input};
+pub use rows::Rows;
 
 /// A matrix of weights, [n_rows, n_cols].
 #[derive(Debug)]
@@ -32,14 +38,17 @@ pub struct WeightStack {
 enum WeightBlocks {
     /// Read by the processor from the mapped file; where each matrix lies.
     Mapped { model: Arc<MappedModel>, matrices: Vec<Piece> },
+    /// Copied to a GPU, behind each other.
+    Cuda { buffer: Buffer, matrix_bytes: usize },
 }
 
 impl Weight {
     /// The tensor's rows `rows`, or all of them; of a stack of matrices, the rows of all of them in a row.
     ///
+    /// gpu      where they go; none for the processor
     /// Errors   a type that the engine does not multiply
     pub(crate) fn new(
-        device: Device,
+        gpu: Option<&Arc<Gpu>>,
         model: &Arc<MappedModel>,
         facts: &TensorFacts,
         rows: Option<Range<usize>>,
@@ -47,7 +56,7 @@ impl Weight {
         let n_rows = facts.n_elems().checked_div(facts.shape.last().copied().unwrap_or(1)).unwrap_or(0) as usize;
         let whole =
             TensorFacts { shape: vec![n_rows as u64, facts.shape.last().copied().unwrap_or(1)], ..facts.clone() };
-        Ok(Self { stack: WeightStack::new(device, model, &[&whole], rows)? })
+        Ok(Self { stack: WeightStack::new(gpu, model, &[&whole], rows)? })
     }
 
     /// The same with a factor on products.
@@ -70,19 +79,35 @@ impl Weight {
         self.stack.n_cols
     }
 
+    /// Where it lives.
+    pub(crate) fn device(&self) -> Device {
+        self.stack.device()
+    }
+
+    /// Type and bytes, for reports.
+    pub(crate) fn size(&self) -> (TensorType, u64) {
+        self.stack.matrix_size()
+    }
+
     /// The weights as the processor's kernels take them.
     pub(crate) fn matrix(&self) -> Matrix<'_> {
         self.stack.matrix(0)
+    }
+
+    /// The weights as the GPU's kernels take them.
+    pub(crate) fn on_gpu(&self) -> DeviceMatrices {
+        self.stack.on_gpu()
     }
 }
 
 impl WeightStack {
     /// All matrices of all tensors, which have one shape and type; of each only `rows`, if given.
     ///
+    /// gpu      where they go; none for the processor
     /// tensors  [n, n_rows, n_cols] or [n_rows, n_cols] each, one at least
-    /// Errors   a type that the engine does not multiply, or several types
+    /// Errors   a type that the device does not multiply, or several types; no memory on the GPU
     pub(crate) fn new(
-        device: Device,
+        gpu: Option<&Arc<Gpu>>,
         model: &Arc<MappedModel>,
         tensors: &[&TensorFacts],
         rows: Option<Range<usize>>,
@@ -108,9 +133,16 @@ impl WeightStack {
                 n_bytes: rows.len() as u64 * row_bytes,
             }));
         }
-        let data = match device {
-            Device::Cpu => WeightBlocks::Mapped { model: Arc::clone(model), matrices },
-            Device::Cuda(_) => return Err(EngineError::DeviceUnsupported { device }),
+        let data = match gpu {
+            None => WeightBlocks::Mapped { model: Arc::clone(model), matrices },
+            Some(gpu) => {
+                if !cuda::supports(tensor_type) {
+                    let (device, tensor) = (Device::Cuda(gpu.index()), first.name.clone());
+                    return Err(EngineError::GpuTypeUnsupported { device, tensor, tensor_type });
+                }
+                let matrix_bytes = matrices.first().map_or(0, |piece| piece.n_bytes as usize);
+                WeightBlocks::Cuda { buffer: copied(gpu, model, &matrices)?, matrix_bytes }
+            }
         };
         Ok(Self { tensor_type, n_rows: rows.len(), n_cols, data, scales: None })
     }
@@ -125,6 +157,19 @@ impl WeightStack {
         self.scales.as_ref().map_or(1.0, |scales| scales[i])
     }
 
+    /// Whether products with any matrix have a factor.
+    pub(crate) fn is_scaled(&self) -> bool {
+        self.scales.is_some()
+    }
+
+    /// Matrices.
+    pub(crate) fn n_matrices(&self) -> usize {
+        match &self.data {
+            WeightBlocks::Mapped { matrices, .. } => matrices.len(),
+            WeightBlocks::Cuda { buffer, matrix_bytes } => buffer.n_bytes() / matrix_bytes,
+        }
+    }
+
     /// Rows of each matrix.
     pub fn n_rows(&self) -> usize {
         self.n_rows
@@ -135,7 +180,24 @@ impl WeightStack {
         self.n_cols
     }
 
-    /// One matrix as the processor's kernels take it.
+    /// Where they live.
+    pub(crate) fn device(&self) -> Device {
+        match &self.data {
+            WeightBlocks::Mapped { .. } => Device::Cpu,
+            WeightBlocks::Cuda { buffer, .. } => Device::Cuda(buffer.gpu().index()),
+        }
+    }
+
+    /// Type and bytes of each matrix, for reports.
+    pub(crate) fn matrix_size(&self) -> (TensorType, u64) {
+        let n_bytes = match &self.data {
+            WeightBlocks::Mapped { matrices, .. } => matrices.first().map_or(0, |piece| piece.n_bytes),
+            WeightBlocks::Cuda { matrix_bytes, .. } => *matrix_bytes as u64,
+        };
+        (self.tensor_type, n_bytes)
+    }
+
+    /// One matrix as the processor's kernels take it. Panics if it lives on a GPU.
     pub(crate) fn matrix(&self, i: usize) -> Matrix<'_> {
         match &self.data {
             WeightBlocks::Mapped { model, matrices } => Matrix {
@@ -144,44 +206,80 @@ impl WeightStack {
                 n_cols: self.n_cols,
                 bytes: model.bytes(matrices[i]),
             },
+            WeightBlocks::Cuda { buffer, .. } => panic!("weights on {buffer:?} for the processor"),
+        }
+    }
+
+    /// The matrices as the GPU's kernels take them. Panics if they live with the processor.
+    pub(crate) fn on_gpu(&self) -> DeviceMatrices {
+        match &self.data {
+            WeightBlocks::Mapped { .. } => panic!("mapped weights for a GPU"),
+            WeightBlocks::Cuda { buffer, matrix_bytes } => DeviceMatrices {
+                at: buffer.at(),
+                tensor_type: self.tensor_type,
+                n_rows: self.n_rows,
+                n_cols: self.n_cols,
+                n_bytes: *matrix_bytes,
+            },
         }
     }
 }
 
-/// A small vector of weights (a norm, a bias), decoded.
-#[derive(Debug)]
-pub struct Vector {
-    data: VectorElems,
+/// Copies pieces of a file to a GPU, behind each other; those that lie so already in one go.
+fn copied(gpu: &Arc<Gpu>, model: &MappedModel, pieces: &[Piece]) -> Result<Buffer, EngineError> {
+    let n_bytes = pieces.iter().map(|piece| piece.n_bytes as usize).sum();
+    let buffer = Buffer::new(gpu, n_bytes)?;
+    let follows = |a: &Piece, b: &Piece| a.file == b.file && a.offset_bytes + a.n_bytes == b.offset_bytes;
+    let mut n_done = 0;
+    for run in pieces.chunk_by(follows) {
+        let n_bytes = run.iter().map(|piece| piece.n_bytes).sum();
+        let bytes = model.bytes(Piece { n_bytes, ..run[0] });
+        gpu.write_and_wait(buffer.at().plus(n_done), bytes);
+        n_done += bytes.len();
+    }
+    gpu.check()?;
+    Ok(buffer)
 }
 
+/// A small vector of weights (a norm, a bias), decoded; the host keeps it even where a GPU has a copy.
 #[derive(Debug)]
-enum VectorElems {
-    Cpu(Vec<f32>),
+pub struct Vector {
+    elems: Vec<f32>,
+    copy: Option<Buffer>,
 }
 
 impl Vector {
     /// Decodes some elements of a tensor.
     pub(crate) fn new(
-        device: Device,
+        gpu: Option<&Arc<Gpu>>,
         model: &MappedModel,
         facts: &TensorFacts,
         elems: Range<usize>,
     ) -> Result<Self, EngineError> {
-        Self::of_elems(device, decode(model, facts)?[elems].to_vec())
+        Self::of_elems(gpu, decode(model, facts)?[elems].to_vec())
     }
 
     /// Elements worked out at load.
-    pub(crate) fn of_elems(device: Device, elems: Vec<f32>) -> Result<Self, EngineError> {
-        match device {
-            Device::Cpu => Ok(Self { data: VectorElems::Cpu(elems) }),
-            Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),
-        }
+    pub(crate) fn of_elems(gpu: Option<&Arc<Gpu>>, elems: Vec<f32>) -> Result<Self, EngineError> {
+        let copy = gpu.map(|gpu| Buffer::of(gpu, bytemuck::cast_slice(&elems))).transpose()?;
+        Ok(Self { elems, copy })
     }
 
     /// The elements as the processor's kernels take them.
     pub(crate) fn elems(&self) -> &[f32] {
-        match &self.data {
-            VectorElems::Cpu(elems) => elems,
+        &self.elems
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.elems.len()
+    }
+
+    /// The elements as a GPU's kernels take them. Panics if that GPU has no copy.
+    pub(crate) fn on(&self, gpu: &Gpu) -> At {
+        match &self.copy {
+            Some(copy) if copy.gpu().index() == gpu.index() => copy.at(),
+            copy => panic!("a vector with a copy on {copy:?} for {gpu:?}"),
         }
     }
 }
@@ -207,172 +305,6 @@ fn check_type(facts: &TensorFacts) -> Result<(), EngineError> {
         return Ok(());
     }
     Err(EngineError::TensorTypeUnsupported { tensor: name.clone(), tensor_type: *tensor_type })
-}
-
-/// Activations, [n_rows, width]; the shape changes from use to use within what was allocated.
-#[derive(Debug)]
-pub struct Rows {
-    n_rows: usize,
-    width: usize,
-    data: RowElems,
-}
-
-#[derive(Debug)]
-enum RowElems {
-    Cpu(Vec<f32>),
-}
-
-impl Rows {
-    /// Allocates room for `max_rows` rows of `max_width`.
-    pub(crate) fn new(device: Device, max_rows: usize, max_width: usize) -> Result<Self, EngineError> {
-        let data = match device {
-            Device::Cpu => RowElems::Cpu(zeroed(BUFFERS, max_rows, max_width)?),
-            Device::Cuda(_) => return Err(EngineError::DeviceUnsupported { device }),
-        };
-        Ok(Self { n_rows: 0, width: max_width, data })
-    }
-
-    /// Gives the rows another shape; what they held is lost.
-    pub fn reshape(&mut self, n_rows: usize, width: usize) {
-        self.n_rows = n_rows;
-        self.width = width;
-    }
-
-    /// Rows at present.
-    pub fn n_rows(&self) -> usize {
-        self.n_rows
-    }
-
-    /// Elements per row at present.
-    pub fn width(&self) -> usize {
-        self.width
-    }
-
-    /// Makes the rows live on `device`.
-    pub(crate) fn move_to(&mut self, device: Device) {
-        match (&self.data, device) {
-            (RowElems::Cpu(_), Device::Cpu) => {}
-            (_, Device::Cuda(_)) => unreachable!("the placement was checked at load"),
-        }
-    }
-
-    /// The elements as the processor's kernels take them.
-    pub(crate) fn elems(&self) -> &[f32] {
-        match &self.data {
-            RowElems::Cpu(elems) => &elems[..self.n_rows * self.width],
-        }
-    }
-
-    /// The elements as the processor's kernels fill them.
-    pub(crate) fn elems_mut(&mut self) -> &mut [f32] {
-        match &mut self.data {
-            RowElems::Cpu(elems) => &mut elems[..self.n_rows * self.width],
-        }
-    }
-}
-
-/// What a product takes: rows in the form that the kernels of their device want.
-pub struct Input {
-    data: InputElems,
-}
-
-enum InputElems {
-    Cpu(Activations),
-}
-
-impl Input {
-    /// Allocates room for `max_rows` rows of `max_width`.
-    pub(crate) fn new(device: Device, max_rows: usize, max_width: usize, how: Rounding) -> Result<Self, EngineError> {
-        match device {
-            Device::Cpu => {
-                let activations = Activations::try_new(max_width, max_rows, how)
-                    .ok_or_else(|| refused(Activations::n_bytes(max_width, max_rows, how)))?;
-                Ok(Self { data: InputElems::Cpu(activations) })
-            }
-            Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),
-        }
-    }
-
-    /// The rows as the processor's kernels take them.
-    pub(crate) fn activations(&self) -> &Activations {
-        match &self.data {
-            InputElems::Cpu(activations) => activations,
-        }
-    }
-
-    /// The rows as the processor's kernels fill them.
-    pub(crate) fn activations_mut(&mut self) -> &mut Activations {
-        match &mut self.data {
-            InputElems::Cpu(activations) => activations,
-        }
-    }
-}
-
-/// What attention keeps in between.
-pub struct AttendScratch {
-    data: AttendPartials,
-}
-
-enum AttendPartials {
-    Cpu(cpu::AttentionScratch),
-}
-
-impl AttendScratch {
-    /// Allocates for at most so many heads and elements of a head.
-    pub(crate) fn new(device: Device, n_heads: usize, head_dim: usize) -> Result<Self, EngineError> {
-        match device {
-            Device::Cpu => {
-                let bytes = (n_heads * head_dim * size_of::<f32>()) as u64;
-                let partials = cpu::AttentionScratch::try_new(n_heads, head_dim).ok_or_else(|| refused(bytes))?;
-                Ok(Self { data: AttendPartials::Cpu(partials) })
-            }
-            Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),
-        }
-    }
-
-    /// Room for the processor's kernels.
-    pub(crate) fn partials(&mut self) -> &mut cpu::AttentionScratch {
-        match &mut self.data {
-            AttendPartials::Cpu(partials) => partials,
-        }
-    }
-}
-
-/// The angles of a rope at the positions of a step.
-pub struct Angles {
-    data: AngleTable,
-}
-
-enum AngleTable {
-    Cpu(cpu::Rope),
-}
-
-impl Angles {
-    /// Allocates room for `max_tokens` positions.
-    pub(crate) fn new(device: Device, rope: &Rope, max_tokens: usize) -> Result<Self, EngineError> {
-        match device {
-            Device::Cpu => {
-                let bytes = (rope.options().n_rot * max_tokens * size_of::<f32>()) as u64;
-                let table = cpu::Rope::try_new(&rope.options(), max_tokens).ok_or_else(|| refused(bytes))?;
-                Ok(Self { data: AngleTable::Cpu(table) })
-            }
-            Device::Cuda(_) => Err(EngineError::DeviceUnsupported { device }),
-        }
-    }
-
-    /// The angles as the processor's kernels take them.
-    pub(crate) fn table(&self) -> &cpu::Rope {
-        match &self.data {
-            AngleTable::Cpu(table) => table,
-        }
-    }
-
-    /// The angles as the processor's kernels fill them.
-    pub(crate) fn table_mut(&mut self) -> &mut cpu::Rope {
-        match &mut self.data {
-            AngleTable::Cpu(table) => table,
-        }
-    }
 }
 
 /// No memory for a buffer of the forward pass, of about so many bytes.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use tandem_engine::Flow;
 use tandem_engine::arch;
+use tandem_engine::cuda::CudaError;
 use tandem_engine::error::EngineError;
 use tandem_engine::gguf::{ModelFacts, Prefix, Refusal, TensorType, Writer};
 use tandem_engine::kv::{CacheOptions, KvType, KvTypes};
@@ -175,9 +176,9 @@ fn a_scale_beside_a_weight_multiplies_its_products() {
 #[test]
 fn placements_that_cannot_be_obeyed_are_refused() {
     let mut options = TINY.options();
-    options.placement.head = Device::Cuda(0);
+    options.placement.head = Device::Cuda(90);
     let error = load(TINY.writer(), &options).err().unwrap();
-    assert!(matches!(error, EngineError::DeviceUnsupported { device: Device::Cuda(0) }));
+    assert!(matches!(error, EngineError::Cuda(CudaError::Unavailable { index: 90, .. })), "{error}");
 
     // Two layers of 64 positions, 2 heads of 8 elements, K and V in f32 alone take 16 KiB.
     let budget = |bytes| LoadOptions { budgets: vec![Budget { device: Device::Cpu, bytes }], ..TINY.options() };

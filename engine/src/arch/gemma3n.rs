@@ -33,11 +33,18 @@ struct Gemma3n {
     head: Head,
 }
 
+/// What chooses how streams are mixed; each half of a layer has its own copy, since halves may live apart.
+#[derive(Debug)]
+struct Router {
+    norm: Norm,
+    /// [n_streams, n_embd]
+    weight: Weight,
+}
+
 #[derive(Debug)]
 struct Layer {
-    router_norm: Norm,
-    /// [n_streams, n_embd]
-    router: Weight,
+    mix_router: Router,
+    ffn_router: Router,
     /// [n_streams², n_streams]
     predict: Weight,
     /// [n_streams, n_streams]
@@ -115,6 +122,22 @@ pub(super) fn load(loader: &Loader) -> Result<Box<dyn Architecture>, EngineError
     }))
 }
 
+impl Router {
+    /// x -> coefficients of the streams, in `k`: the router's choice through one of its two matrices.
+    fn run(&self, matrix: &Weight, step: &mut Step<'_>) {
+        let n_tokens = step.n_tokens();
+        self.norm.run(step);
+        let Buffers { h, input, k, v, .. } = &mut *step.buffers;
+        v.reshape(n_tokens, self.weight.n_rows());
+        step.ops.prepare(h, input);
+        step.ops.products([(&self.weight, &mut *v)], input);
+        step.ops.softcap(v, 1.0);
+        k.reshape(n_tokens, matrix.n_rows());
+        step.ops.prepare(v, input);
+        step.ops.products([(matrix, &mut *k)], input);
+    }
+}
+
 impl Layer {
     fn load(
         loader: &Loader,
@@ -125,14 +148,18 @@ impl Layer {
     ) -> Result<Self, EngineError> {
         let (mixer, ffn) = (loader.mixer(layer), loader.ffn(layer));
         let norm = |part: &Part<'_>, name: &str| Norm::load(part, name, n_embd, eps);
+        let router = |part: &Part<'_>| {
+            let norm = Norm::load_scaled(part, "altup_router_norm.weight", n_embd, eps, 1.0 / n_embd as f32)?;
+            Ok::<_, EngineError>(Router { norm, weight: part.weight("altup_router.weight", [n_streams, n_embd])? })
+        };
         let rank = mixer.shape("laurel_l.weight")?.first().copied().unwrap_or(0) as usize;
         let dense = Dense::load(loader, layer, n_embd, Activation::GELU)?;
         let Some(input) = LayerInput::load(loader, &ffn, n_embd, eps)? else {
             return Err(loader.invalid("embedding_length_per_layer_input", "1 or more", 0));
         };
         Ok(Self {
-            router_norm: Norm::load_scaled(&mixer, "altup_router_norm.weight", n_embd, eps, 1.0 / n_embd as f32)?,
-            router: mixer.weight("altup_router.weight", [n_streams, n_embd])?,
+            mix_router: router(&mixer)?,
+            ffn_router: router(&ffn)?,
             predict: mixer.weight("altup_predict_coef.weight", [n_streams * n_streams, n_streams])?,
             correct: ffn.weight("altup_correct_coef.weight", [n_streams, n_streams])?,
             correct_scale: ffn.vector("altup_correct_scale.weight", n_embd)?,
@@ -147,20 +174,6 @@ impl Layer {
             post_ffw_norm: norm(&ffn, "post_ffw_norm.weight")?,
             input,
         })
-    }
-
-    /// x -> coefficients of the streams, in `k`: the router's choice through one of its two matrices.
-    fn coefficients(&self, matrix: &Weight, step: &mut Step<'_>) {
-        let n_tokens = step.n_tokens();
-        self.router_norm.run(step);
-        let Buffers { h, input, k, v, .. } = &mut *step.buffers;
-        v.reshape(n_tokens, self.router.n_rows());
-        step.ops.prepare(h, input);
-        step.ops.products([(&self.router, &mut *v)], input);
-        step.ops.softcap(v, 1.0);
-        k.reshape(n_tokens, matrix.n_rows());
-        step.ops.prepare(v, input);
-        step.ops.products([(matrix, &mut *k)], input);
     }
 
     /// h -> held: h and what the low-rank path makes of it.
@@ -223,7 +236,7 @@ impl Architecture for Gemma3n {
     /// Leaves what attention made in `x`, and the stream as predicted in `held`.
     fn mix(&self, layer: usize, step: &mut Step<'_>) {
         let weights = &self.layers[layer];
-        weights.coefficients(&weights.predict, step);
+        weights.mix_router.run(&weights.predict, step);
         let Buffers { x, k, streams, .. } = &mut *step.buffers;
         step.ops.predict_streams(x, streams, k);
         weights.attn_norm.run(step);
@@ -244,7 +257,7 @@ impl Architecture for Gemma3n {
         weights.ffn.run(step);
         weights.post_ffw_norm.run_in_place(&mut step.buffers.out, step.ops);
         step.add_to_residual();
-        weights.coefficients(&weights.correct, step);
+        weights.ffn_router.run(&weights.correct, step);
         let Buffers { x, k, held, streams, .. } = &mut *step.buffers;
         step.ops.correct_streams(x, held, streams, k);
         step.copy_residual();
@@ -260,6 +273,9 @@ impl Architecture for Gemma3n {
 impl Gemma3n {
     /// All streams -> x, their mean
     fn gather_streams(&self, step: &mut Step<'_>) {
+        if let Some(first) = self.gather.first() {
+            step.move_to(first.device());
+        }
         let n_tokens = step.n_tokens();
         let Buffers { x, h, input, out, held, streams, .. } = &mut *step.buffers;
         let n_embd = x.width();

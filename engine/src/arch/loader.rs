@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::cuda::{Gpu, Gpus};
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, ModelFacts, TensorFacts, Value};
 use crate::place::{Device, Placement};
@@ -14,21 +15,24 @@ use crate::tensor::{self, Vector, Weight, WeightStack};
 pub(crate) struct Loader {
     model: Arc<MappedModel>,
     placement: Placement,
+    gpus: Gpus,
     context_length: usize,
 }
 
-/// One part of the model: a prefix of tensor names and a device.
+/// One part of the model: where its tensors stand, and a device.
 #[derive(Debug)]
 pub(crate) struct Part<'a> {
     loader: &'a Loader,
-    prefix: String,
+    /// Unless it belongs to the whole model.
+    layer: Option<usize>,
     device: Device,
 }
 
 impl Loader {
+    /// gpus            those that the placement names
     /// context_length  of the sessions to come, tokens
-    pub(crate) fn new(model: Arc<MappedModel>, placement: Placement, context_length: usize) -> Self {
-        Self { model, placement, context_length }
+    pub(crate) fn new(model: Arc<MappedModel>, placement: Placement, gpus: Gpus, context_length: usize) -> Self {
+        Self { model, placement, gpus, context_length }
     }
 
     /// Most tokens that a session will hold.
@@ -63,31 +67,31 @@ impl Loader {
 
     /// The mixing half of a layer.
     pub(crate) fn mixer(&self, layer: usize) -> Part<'_> {
-        self.part(format!("blk.{layer}."), self.placement.layers[layer].mixer)
+        self.part(Some(layer), self.placement.layers[layer].mixer)
     }
 
     /// The feed-forward half of a layer, without its routed experts.
     pub(crate) fn ffn(&self, layer: usize) -> Part<'_> {
-        self.part(format!("blk.{layer}."), self.placement.layers[layer].ffn.home())
+        self.part(Some(layer), self.placement.layers[layer].ffn.home())
     }
 
     /// The routed experts of a layer.
     pub(crate) fn experts(&self, layer: usize) -> Part<'_> {
-        self.part(format!("blk.{layer}."), self.placement.layers[layer].ffn.routed())
+        self.part(Some(layer), self.placement.layers[layer].ffn.routed())
     }
 
     /// The token embedding.
     pub(crate) fn embed(&self) -> Part<'_> {
-        self.part(String::new(), self.placement.embed)
+        self.part(None, self.placement.embed)
     }
 
     /// The output norm and head.
     pub(crate) fn head(&self) -> Part<'_> {
-        self.part(String::new(), self.placement.head)
+        self.part(None, self.placement.head)
     }
 
-    fn part(&self, prefix: String, device: Device) -> Part<'_> {
-        Part { loader: self, prefix, device }
+    fn part(&self, layer: Option<usize>, device: Device) -> Part<'_> {
+        Part { loader: self, layer, device }
     }
 
     /// A hyperparameter that counts something, so one at least.
@@ -251,6 +255,33 @@ impl Loader {
 }
 
 impl<'a> Part<'a> {
+    /// The GPU that this part goes to, unless it stays with the processor.
+    fn gpu(&self) -> Result<Option<&'a Arc<Gpu>>, EngineError> {
+        self.loader.gpus.get(self.device)
+    }
+
+    /// Refuses a shape that the kernels of this part's device do not take.
+    ///
+    /// most     what a GPU's kernels take; the processor's take anything
+    pub(crate) fn check_shape(&self, what: &'static str, got: usize, most: usize) -> Result<(), EngineError> {
+        match self.device {
+            device @ Device::Cuda(_) if got > most => {
+                let layer = self.layer.unwrap_or(0);
+                Err(EngineError::GpuShapeUnsupported { device, layer, what, got, most })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to read the cache of a layer that lives elsewhere.
+    pub(crate) fn check_cache_of(&self, other: usize) -> Result<(), EngineError> {
+        let (mixer, kv) = (self.device, self.loader.placement.layers[other].kv);
+        match self.layer {
+            Some(layer) if mixer != kv => Err(EngineError::CacheApart { layer, mixer, kv }),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the file has this tensor.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.loader.facts().tensor(&self.full_name(name)).is_some()
@@ -291,7 +322,7 @@ impl<'a> Part<'a> {
     }
 
     fn weight_of(&self, name: &str, tensor: &TensorFacts, rows: Option<Range<usize>>) -> Result<Weight, EngineError> {
-        let weight = Weight::new(self.device, &self.loader.model, tensor, rows)?;
+        let weight = Weight::new(self.gpu()?, &self.loader.model, tensor, rows)?;
         let n_cols = weight.n_cols();
         Ok(weight.scaled(self.scales(name, 1, n_cols)?))
     }
@@ -319,7 +350,7 @@ impl<'a> Part<'a> {
         } else {
             vec![self.tensor(&whole, &shape)?]
         };
-        let stack = WeightStack::new(self.device, &self.loader.model, &tensors, None)?;
+        let stack = WeightStack::new(self.gpu()?, &self.loader.model, &tensors, None)?;
         Ok(stack.scaled(self.scales(name, n, n_cols)?))
     }
 
@@ -331,7 +362,7 @@ impl<'a> Part<'a> {
         rows: Range<usize>,
     ) -> Result<WeightStack, EngineError> {
         let tensor = self.tensor(&format!("{name}.weight"), &shape)?;
-        let stack = WeightStack::new(self.device, &self.loader.model, &[tensor], Some(rows))?;
+        let stack = WeightStack::new(self.gpu()?, &self.loader.model, &[tensor], Some(rows))?;
         Ok(stack.scaled(self.scales(name, shape[0], shape[2])?))
     }
 
@@ -339,7 +370,7 @@ impl<'a> Part<'a> {
     pub(crate) fn matrix_elems_if_there(&self, name: &str, shape: [usize; 2]) -> Result<Option<Vector>, EngineError> {
         let elems = || {
             let tensor = self.tensor(name, &shape)?;
-            Vector::new(self.device, &self.loader.model, tensor, 0..shape[0] * shape[1])
+            Vector::new(self.gpu()?, &self.loader.model, tensor, 0..shape[0] * shape[1])
         };
         self.has(name).then(elems).transpose()
     }
@@ -361,12 +392,12 @@ impl<'a> Part<'a> {
             let expected = vec![n_elems as u64];
             return Err(EngineError::TensorShape { tensor: self.full_name(name), expected, got: facts.shape.clone() });
         }
-        Vector::new(self.device, &self.loader.model, facts, 0..n_elems)
+        Vector::new(self.gpu()?, &self.loader.model, facts, 0..n_elems)
     }
 
     /// A vector worked out at load.
     pub(crate) fn vector_of(&self, elems: Vec<f32>) -> Result<Vector, EngineError> {
-        Vector::of_elems(self.device, elems)
+        Vector::of_elems(self.gpu()?, elems)
     }
 
     /// A vector that must be there.
@@ -376,7 +407,7 @@ impl<'a> Part<'a> {
 
     /// Some elements of a vector, for tensors that hold several.
     pub(crate) fn vector_elems(&self, name: &str, n_elems: usize, elems: Range<usize>) -> Result<Vector, EngineError> {
-        Vector::new(self.device, &self.loader.model, self.tensor(name, &[n_elems])?, elems)
+        Vector::new(self.gpu()?, &self.loader.model, self.tensor(name, &[n_elems])?, elems)
     }
 
     /// A vector that may be there.
@@ -414,6 +445,9 @@ impl<'a> Part<'a> {
     }
 
     fn full_name(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
+        match self.layer {
+            Some(layer) => format!("blk.{layer}.{name}"),
+            None => name.to_owned(),
+        }
     }
 }

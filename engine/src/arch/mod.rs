@@ -25,6 +25,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cpu::Rounding;
+use crate::cuda::Gpus;
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, ModelFacts};
 use crate::kv::{CacheOptions, CacheShape};
@@ -151,7 +152,7 @@ pub fn survey(facts: &ModelFacts) -> Result<Survey, EngineError> {
     let placement = Placement::all_cpu(facts.n_layers()? as usize);
     let model = MappedModel::header_only(facts.clone());
     let context_length = facts.context_length()? as usize;
-    let architecture = load(&Loader::new(Arc::new(model), placement.clone(), context_length))?;
+    let architecture = load(&Loader::new(Arc::new(model), placement.clone(), Gpus::default(), context_length))?;
     let caches = (0..placement.layers.len()).map(|layer| architecture.cache_shape(layer)).collect();
     Ok(Survey { caches, sizes: sizes(architecture.as_ref(), facts) })
 }

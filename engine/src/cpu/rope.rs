@@ -117,6 +117,22 @@ impl Rope {
         }
     }
 
+    /// Which channels form a pair.
+    pub fn kind(&self) -> RopeKind {
+        self.kind
+    }
+
+    /// Pairs of channels that turn.
+    pub fn n_pairs(&self) -> usize {
+        self.frequencies.len()
+    }
+
+    /// Cosines and sines of the positions that were set, [n_tokens, n_pairs] each, with the magnitude in them.
+    pub fn angles(&self) -> (&[f32], &[f32]) {
+        let n = self.n_tokens * self.frequencies.len();
+        (&self.cos[..n], &self.sin[..n])
+    }
+
     /// Rotates the heads of all tokens by their positions.
     ///
     /// x        [n_tokens, n_heads, head_dim] f32, changed in place; n_tokens as in `set_positions`

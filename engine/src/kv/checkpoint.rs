@@ -3,7 +3,7 @@
 //! there, the latter only once the ring is about to give it up.
 
 use super::shape::{CacheOptions, CacheShape, KvShape};
-use super::{KvCache, LayerCache};
+use super::{KvCache, LayerCache, State};
 use crate::tensor::zeroed;
 
 /// Why a checkpoint is kept.
@@ -145,13 +145,13 @@ impl Checkpoint {
 
     /// Makes it one of the present; false if there is no memory.
     fn take(&mut self, n: usize, mark: Mark, layers: &[LayerCache]) -> bool {
-        let n_elems = states(layers).map(<[f32]>::len).sum();
+        let n_elems = states(layers).map(State::len).sum();
         if !sized(&mut self.states, n_elems) {
             return false;
         }
         let mut rest = &mut self.states[..];
         for state in states(layers) {
-            rest.split_off_mut(..state.len()).expect("as large as all states").copy_from_slice(state);
+            state.save(rest.split_off_mut(..state.len()).expect("as large as all states"));
         }
         (self.n, self.mark, self.has_windows) = (n, mark, false);
         true
@@ -177,8 +177,7 @@ impl Checkpoint {
         for layer in layers {
             match layer {
                 LayerCache::Recurrent(state) => {
-                    let saved = states.split_off(..state.elems.len()).expect("as large as all states");
-                    state.elems.copy_from_slice(saved);
+                    state.restore(states.split_off(..state.len()).expect("as large as all states"));
                 }
                 LayerCache::Attention(kv) if kv.is_ring() && self.has_windows => {
                     let saved = windows.split_off(..kv.n_seen_bytes()).expect("as large as all windows");
@@ -202,9 +201,9 @@ fn sized<T: bytemuck::Zeroable>(buffer: &mut Vec<T>, n_elems: usize) -> bool {
     true
 }
 
-fn states(layers: &[LayerCache]) -> impl Iterator<Item = &[f32]> {
+fn states(layers: &[LayerCache]) -> impl Iterator<Item = &State> {
     layers.iter().filter_map(|layer| match layer {
-        LayerCache::Recurrent(state) => Some(&state.elems[..]),
+        LayerCache::Recurrent(state) => Some(state),
         LayerCache::Attention(_) | LayerCache::Nothing => None,
     })
 }

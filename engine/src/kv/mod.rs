@@ -4,14 +4,16 @@
 mod checkpoint;
 mod rows;
 mod shape;
+mod state;
 
+use crate::cuda::Gpus;
 use crate::error::EngineError;
 use crate::place::Device;
-use crate::tensor::zeroed;
 use checkpoint::Checkpoints;
 pub use checkpoint::{Mark, checkpoint_bytes};
 pub use rows::KvCache;
 pub use shape::{CacheOptions, CacheShape, KV_TYPES, KvShape, KvType, KvTypes, UnknownKvType, Values};
+pub use state::State;
 
 /// The caches of all layers.
 #[derive(Debug)]
@@ -25,10 +27,15 @@ pub struct Cache {
 impl Cache {
     /// Allocates every layer's cache on its device.
     ///
-    /// Errors   `OutOfMemory`, `DeviceUnsupported`
-    pub fn new(layers: &[(CacheShape, Device)], options: &CacheOptions) -> Result<Self, EngineError> {
+    /// gpus     those that are open
+    /// Errors   `OutOfMemory`, `DeviceUnsupported`, `Cuda`
+    pub(crate) fn new(
+        layers: &[(CacheShape, Device)],
+        gpus: &Gpus,
+        options: &CacheOptions,
+    ) -> Result<Self, EngineError> {
         let shapes: Vec<_> = layers.iter().map(|(shape, _)| *shape).collect();
-        let layer = |&(shape, device): &(CacheShape, Device)| LayerCache::new(shape, device, options);
+        let layer = |&(shape, device): &(CacheShape, Device)| LayerCache::new(shape, device, gpus, options);
         let layers = layers.iter().map(layer).collect::<Result<_, _>>()?;
         Ok(Self { layers, checkpoints: Checkpoints::new(&shapes, options), state_pos: Some(0) })
     }
@@ -108,23 +115,13 @@ pub enum LayerCache {
     Recurrent(State),
 }
 
-/// The state of a recurrent layer, zeros before the first token.
-#[derive(Debug)]
-pub struct State {
-    elems: Vec<f32>,
-}
-
 impl LayerCache {
-    fn new(shape: CacheShape, device: Device, options: &CacheOptions) -> Result<Self, EngineError> {
-        if device != Device::Cpu {
-            return Err(EngineError::DeviceUnsupported { device });
-        }
+    fn new(shape: CacheShape, device: Device, gpus: &Gpus, options: &CacheOptions) -> Result<Self, EngineError> {
+        let gpu = gpus.get(device)?;
         Ok(match shape {
             CacheShape::Nothing => Self::Nothing,
-            CacheShape::Attention(shape) => Self::Attention(KvCache::new(shape, options)?),
-            CacheShape::Recurrent { n_elems } => {
-                Self::Recurrent(State { elems: zeroed("the state of a recurrent layer", 1, n_elems)? })
-            }
+            CacheShape::Attention(shape) => Self::Attention(KvCache::new(shape, gpu, options)?),
+            CacheShape::Recurrent { n_elems } => Self::Recurrent(State::new(n_elems, gpu)?),
         })
     }
 
@@ -133,7 +130,7 @@ impl LayerCache {
         match self {
             Self::Nothing => {}
             Self::Attention(kv) => kv.clear(),
-            Self::Recurrent(state) => state.elems.fill(0.0),
+            Self::Recurrent(state) => state.clear(),
         }
     }
 
@@ -154,9 +151,9 @@ impl LayerCache {
     }
 
     /// The state of a recurrent layer, after the tokens so far. Panics for any other.
-    pub fn state(&mut self) -> &mut [f32] {
+    pub fn state(&mut self) -> &mut State {
         match self {
-            Self::Recurrent(state) => &mut state.elems,
+            Self::Recurrent(state) => state,
             other => panic!("a state of {other:?}"),
         }
     }
@@ -176,7 +173,7 @@ mod tests {
     }
 
     fn cache(types: KvTypes) -> Cache {
-        Cache::new(&[(CacheShape::Attention(SHAPE), Device::Cpu)], &options(types)).unwrap()
+        Cache::new(&[(CacheShape::Attention(SHAPE), Device::Cpu)], &Gpus::default(), &options(types)).unwrap()
     }
 
     #[test]
@@ -198,7 +195,7 @@ mod tests {
         let layer = CacheShape::Attention(shape);
         let options = options(KvTypes::both(KvType::F16));
         assert_eq!(layer.n_bytes(&options), 4 * 6 * 2);
-        let mut cache = Cache::new(&[(layer, Device::Cpu)], &options).unwrap();
+        let mut cache = Cache::new(&[(layer, Device::Cpu)], &Gpus::default(), &options).unwrap();
         let kv = cache.layer(0).keys_values_mut();
         kv.store(0, &[1.0; 6], None);
         assert!(kv.values(1).is_none());
@@ -208,14 +205,14 @@ mod tests {
     fn a_state_starts_anew_when_the_cache_goes_back() {
         let layers = [(CacheShape::Nothing, Device::Cpu), (CacheShape::Recurrent { n_elems: 5 }, Device::Cpu)];
         let options = options(KvTypes::both(KvType::F16));
-        let mut cache = Cache::new(&layers, &options).unwrap();
+        let mut cache = Cache::new(&layers, &Gpus::default(), &options).unwrap();
         assert_eq!(layers.map(|(shape, _)| shape.n_bytes(&options)), [0, 20]);
-        cache.layer(1).state().fill(2.0);
+        cache.layer(1).state().elems_mut().fill(2.0);
         cache.finish(4);
         assert_eq!(cache.rewind(4), 4);
-        assert_eq!(cache.layer(1).state(), [2.0; 5]);
+        assert_eq!(cache.layer(1).state().elems_mut(), [2.0; 5]);
         assert_eq!(cache.rewind(3), 0);
-        assert_eq!(cache.layer(1).state(), [0.0; 5]);
+        assert_eq!(cache.layer(1).state().elems_mut(), [0.0; 5]);
     }
 
     #[test]
@@ -223,7 +220,7 @@ mod tests {
         let x: Vec<f32> = (0..128).map(|i| (i as f32 * 0.7).sin()).collect();
         let shape = KvShape { n_kv_heads: 2, key_dim: 32, values: Values::Own { dim: 32 }, window: None };
         let options = options(KvTypes { k: KvType::Q8_0, v: KvType::Q4_0 });
-        let mut cache = Cache::new(&[(CacheShape::Attention(shape), Device::Cpu)], &options).unwrap();
+        let mut cache = Cache::new(&[(CacheShape::Attention(shape), Device::Cpu)], &Gpus::default(), &options).unwrap();
         let kv = cache.layer(0).keys_values_mut();
         kv.store(1, &x, Some(&x));
         let (KvSlice::Q8_0(k), Some(KvSlice::Q4_0(v))) = (kv.keys(3), kv.values(3)) else { panic!("as asked") };
@@ -242,7 +239,7 @@ mod tests {
             CacheOptions { n_positions: 1000, n_batch: 7, types: KvTypes::both(KvType::F32), checkpoint_bytes: 0 };
         let layer = CacheShape::Attention(shape);
         assert_eq!(layer.n_bytes(&options), 32 * (6 + 4) * 4);
-        let mut cache = Cache::new(&[(layer, Device::Cpu)], &options).unwrap();
+        let mut cache = Cache::new(&[(layer, Device::Cpu)], &Gpus::default(), &options).unwrap();
         let store = |cache: &mut Cache, positions: std::ops::Range<usize>| {
             let rows = |width| positions.clone().flat_map(move |p| vec![p as f32; width]).collect::<Vec<_>>();
             cache.layer(0).keys_values_mut().store(positions.start, &rows(6), Some(&rows(4)));
@@ -265,7 +262,7 @@ mod tests {
             for v in KV_TYPES {
                 let options =
                     CacheOptions { n_positions: 40, n_batch: 4, types: KvTypes { k, v }, checkpoint_bytes: 0 };
-                let mut kv = KvCache::new(shape, &options).unwrap();
+                let mut kv = KvCache::new(shape, None, &options).unwrap();
                 let store = |kv: &mut KvCache, p: usize, x: f32| kv.store(p, &[x; 32], Some(&[2.0 * x; 64]));
                 (0..70).for_each(|p| store(&mut kv, p, p as f32));
                 let seen = kv.seen_from(67);
@@ -286,7 +283,7 @@ mod tests {
     fn a_cache_beyond_all_memory_is_an_error() {
         let shape = CacheShape::Attention(KvShape { n_kv_heads: 1 << 20, key_dim: 1 << 20, ..SHAPE });
         let options = CacheOptions { n_positions: 1 << 20, ..options(KvTypes::both(KvType::F16)) };
-        let error = Cache::new(&[(shape, Device::Cpu)], &options).unwrap_err();
+        let error = Cache::new(&[(shape, Device::Cpu)], &Gpus::default(), &options).unwrap_err();
         assert!(matches!(error, EngineError::OutOfMemory { .. }), "{error}");
     }
 }

@@ -2,12 +2,14 @@
 //! than its window and one batch; its rows are a ring.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
 use super::shape::{CacheOptions, KvShape, KvType, Values};
 use crate::cpu::KvSlice;
+use crate::cuda::{Buffer, DeviceKv, DeviceRows, Gpu};
 use crate::error::EngineError;
 use crate::quant;
 use crate::tensor::zeroed;
@@ -25,13 +27,14 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    pub(super) fn new(shape: KvShape, options: &CacheOptions) -> Result<Self, EngineError> {
+    /// gpu      where it lives; none for the processor
+    pub(super) fn new(shape: KvShape, gpu: Option<&Arc<Gpu>>, options: &CacheOptions) -> Result<Self, EngineError> {
         let n_rows = shape.n_rows(options);
         let v = match shape.values {
-            Values::Own { .. } => Some(Rows::new(n_rows, shape.value_width(), options.types.v)?),
+            Values::Own { .. } => Some(Rows::new(n_rows, shape.value_width(), options.types.v, gpu)?),
             Values::InKeys { .. } => None,
         };
-        let k = Rows::new(n_rows, shape.key_width(), options.types.k)?;
+        let k = Rows::new(n_rows, shape.key_width(), options.types.k, gpu)?;
         Ok(Self { shape, is_ring: n_rows < options.n_positions, k, v, first_held: 0 })
     }
 
@@ -52,6 +55,27 @@ impl KvCache {
             (rows, _) => panic!("values {}", if rows.is_some() { "are missing" } else { "lie inside the keys" }),
         }
         self.first_held = self.first_held_after(end);
+    }
+
+    /// As `store`, for a cache on a GPU.
+    pub(crate) fn store_on(&mut self, gpu: &Gpu, first_pos: usize, k: DeviceRows, v: Option<DeviceRows>) {
+        assert_eq!(self.v.is_some(), v.is_some(), "values of their own");
+        gpu.kv_store(k, &self.k.on(gpu), first_pos);
+        if let (Some(rows), Some(v)) = (&self.v, v) {
+            assert_eq!(v.n_rows, k.n_rows, "as many values as keys");
+            gpu.kv_store(v, &rows.on(gpu), first_pos);
+        }
+        self.first_held = self.first_held_after(first_pos + k.n_rows);
+    }
+
+    /// Keys as a GPU's attention takes them. Panics if they are not there.
+    pub(crate) fn keys_on(&self, gpu: &Gpu) -> DeviceKv {
+        self.k.on(gpu)
+    }
+
+    /// Values as a GPU's attention takes them; `None` if they lie inside the keys.
+    pub(crate) fn values_on(&self, gpu: &Gpu) -> Option<DeviceKv> {
+        self.v.as_ref().map(|v| v.on(gpu))
     }
 
     /// Keys as attention takes them, once `n_positions` are stored.
@@ -140,16 +164,18 @@ enum Elems {
     F32(Vec<f32>),
     F16(Vec<f16>),
     Blocks(Vec<u8>),
+    OnGpu(Buffer),
 }
 
 impl Rows {
-    fn new(n_rows: usize, width: usize, kv_type: KvType) -> Result<Self, EngineError> {
+    fn new(n_rows: usize, width: usize, kv_type: KvType, gpu: Option<&Arc<Gpu>>) -> Result<Self, EngineError> {
         let what = "the cache of keys and values";
         let row_bytes = kv_type.n_bytes(width as u64) as usize;
-        let data = match kv_type {
-            KvType::F32 => Elems::F32(zeroed(what, n_rows, width)?),
-            KvType::F16 => Elems::F16(zeroed(what, n_rows, width)?),
-            KvType::Q8_0 | KvType::Q4_0 => Elems::Blocks(zeroed(what, n_rows, row_bytes)?),
+        let data = match (gpu, kv_type) {
+            (Some(gpu), _) => Elems::OnGpu(Buffer::zeroed(gpu, n_rows.saturating_mul(row_bytes))?),
+            (None, KvType::F32) => Elems::F32(zeroed(what, n_rows, width)?),
+            (None, KvType::F16) => Elems::F16(zeroed(what, n_rows, width)?),
+            (None, KvType::Q8_0 | KvType::Q4_0) => Elems::Blocks(zeroed(what, n_rows, row_bytes)?),
         };
         Ok(Self { n_rows, width, row_bytes, kv_type, data })
     }
@@ -167,6 +193,7 @@ impl Rows {
                     let blocks = &mut data[rows.start * self.row_bytes..rows.end * self.row_bytes];
                     quant::encode_row(self.kv_type.tensor_type(), x, blocks).expect("rows are whole blocks");
                 }
+                Elems::OnGpu(buffer) => panic!("the processor stores into a cache in {buffer:?}"),
             }
         }
         n_stored
@@ -182,6 +209,16 @@ impl Rows {
                 let blocks = &data[..n_rows * self.row_bytes];
                 if self.kv_type == KvType::Q4_0 { KvSlice::Q4_0(blocks) } else { KvSlice::Q8_0(blocks) }
             }
+            Elems::OnGpu(buffer) => panic!("the processor reads a cache in {buffer:?}"),
+        }
+    }
+
+    fn on(&self, gpu: &Gpu) -> DeviceKv {
+        match &self.data {
+            Elems::OnGpu(buffer) if buffer.gpu().index() == gpu.index() => {
+                DeviceKv { at: buffer.at(), kv_type: self.kv_type, n_rows: self.n_rows, row_bytes: self.row_bytes }
+            }
+            _ => panic!("a cache elsewhere for {gpu:?}"),
         }
     }
 
@@ -190,6 +227,13 @@ impl Rows {
             Elems::F32(data) => bytemuck::cast_slice(data),
             Elems::F16(data) => bytemuck::cast_slice(data),
             Elems::Blocks(data) => data,
+            Elems::OnGpu(buffer) => {
+                for (rows, taken) in self.pieces(positions) {
+                    let out = &mut out[taken.start * self.row_bytes..taken.end * self.row_bytes];
+                    buffer.gpu().read_and_wait(buffer.at().plus(rows.start * self.row_bytes), out);
+                }
+                return;
+            }
         };
         for (rows, taken) in self.pieces(positions) {
             let rows = &bytes[rows.start * self.row_bytes..rows.end * self.row_bytes];
@@ -203,6 +247,13 @@ impl Rows {
             Elems::F32(data) => bytemuck::cast_slice_mut(data),
             Elems::F16(data) => bytemuck::cast_slice_mut(data),
             Elems::Blocks(data) => data,
+            Elems::OnGpu(buffer) => {
+                for (rows, taken) in pieces {
+                    let saved = &saved[taken.start * row_bytes..taken.end * row_bytes];
+                    buffer.gpu().write_and_wait(buffer.at().plus(rows.start * row_bytes), saved);
+                }
+                return;
+            }
         };
         for (rows, taken) in pieces {
             let saved = &saved[taken.start * row_bytes..taken.end * row_bytes];

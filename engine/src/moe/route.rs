@@ -183,6 +183,16 @@ impl Routes {
         &self.groups
     }
 
+    /// Experts that a token goes to.
+    pub(crate) fn n_used(&self) -> usize {
+        self.n_used
+    }
+
+    /// Slots and weights of all tokens, [n_tokens, n_used] each.
+    pub(crate) fn pairs(&self) -> (&[u32], &[f32]) {
+        (&self.slots[..self.experts.len()], &self.weights)
+    }
+
     /// Slots of a token and their weights.
     pub(crate) fn of_token(&self, token: usize) -> impl Iterator<Item = (usize, f32)> {
         let pairs = token * self.n_used..(token + 1) * self.n_used;

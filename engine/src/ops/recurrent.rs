@@ -1,9 +1,9 @@
 //! The operations of recurrent mixers. A layer's state holds the last inputs of its convolution, and behind them what the
 //! recurrence keeps.
 
-use super::Ops;
+use super::{On, Ops};
 use crate::cpu::{self, CausalConv, ConvActivation, DeltaNet, GatedNorm, Scan, ScanArgs};
-use crate::kv::LayerCache;
+use crate::kv::{LayerCache, State};
 use crate::tensor::{Rows, Vector};
 
 /// The weights of a convolution over time.
@@ -37,11 +37,20 @@ impl Ops {
     /// x        [n_tokens, n_channels], changed in place
     pub(crate) fn convolve(&self, convolve: &Convolve<'_>, x: &mut Rows, cache: &mut LayerCache) {
         let _timer = self.profile.time("convolve");
+        let &Convolve { taps, bias, activation } = convolve;
         let n_channels = x.width();
-        let taps = convolve.taps.elems();
-        let history = &mut cache.state()[..taps.len() - n_channels];
-        let conv = CausalConv { taps, bias: convolve.bias.map(Vector::elems), activation: convolve.activation };
-        cpu::causal_conv(&self.cpu, &conv, n_channels, x.elems_mut(), history);
+        match self.on(x.device()) {
+            On::Cpu(cpu) => {
+                let history = &mut cache.state().elems_mut()[..taps.len() - n_channels];
+                let conv = CausalConv { taps: taps.elems(), bias: bias.map(Vector::elems), activation };
+                cpu::causal_conv(cpu, &conv, n_channels, x.elems_mut(), history);
+            }
+            On::Cuda(gpu) => {
+                let (n_taps, weights) = (taps.len() / n_channels, (taps.on(gpu), bias.map(|bias| bias.on(gpu))));
+                let is_silu = activation == ConvActivation::Silu;
+                gpu.convolve(x.on_mut(gpu), weights, n_taps, cache.state().on(gpu, 0), is_silu);
+            }
+        }
     }
 
     /// Products to gates: how much of a new value each head takes, and how much of its state it keeps.
@@ -50,7 +59,14 @@ impl Ops {
     /// alpha    [n_tokens, n_heads], changed in place
     pub(crate) fn delta_net_gates(&self, beta: &mut Rows, alpha: &mut Rows, dt_bias: &Vector, a: &Vector) {
         let _timer = self.profile.time("delta_net_gates");
-        cpu::delta_net_gates(&self.cpu, beta.elems_mut(), alpha.elems_mut(), dt_bias.elems(), a.elems());
+        match self.on(beta.device()) {
+            On::Cpu(cpu) => {
+                cpu::delta_net_gates(cpu, beta.elems_mut(), alpha.elems_mut(), dt_bias.elems(), a.elems());
+            }
+            On::Cuda(gpu) => {
+                gpu.delta_net_gates(beta.on_mut(gpu), alpha.on_mut(gpu), dt_bias.on(gpu), a.on(gpu));
+            }
+        }
     }
 
     /// The gated delta rule over the matrices that the layer's state ends with.
@@ -68,29 +84,15 @@ impl Ops {
         y: &mut Rows,
     ) {
         let _timer = self.profile.time("delta_net");
-        let state = matrices(cache, net.state_len());
-        cpu::delta_net(&self.cpu, net, qkv.elems_mut(), [beta.elems(), decay.elems()], eps, state, y.elems_mut());
-    }
-
-    /// Takes apart what old files make in one product, key head by key head: q, k, then v and z of its value heads.
-    ///
-    /// x        [n_tokens, n_k_heads, q | k | v | z]
-    /// qkv      [n_tokens, qkv_width]
-    /// z        [n_tokens, v_width]
-    pub(crate) fn split_qkvz(&self, net: &DeltaNet, x: &Rows, qkv: &mut Rows, z: &mut Rows) {
-        let _timer = self.profile.time("split_qkvz");
-        let dim = net.head_dim;
-        let v_dim = net.v_width() / net.n_k_heads;
-        let (qkv_width, z_width) = (qkv.width(), z.width());
-        let rows = qkv.elems_mut().chunks_exact_mut(qkv_width).zip(z.elems_mut().chunks_exact_mut(z_width));
-        for (x, (qkv, z)) in x.elems().chunks_exact(x.width()).zip(rows) {
-            let (q, kv) = qkv.split_at_mut(net.n_k_heads * dim);
-            let (k, v) = kv.split_at_mut(net.n_k_heads * dim);
-            for (head, x) in x.chunks_exact(2 * dim + 2 * v_dim).enumerate() {
-                q[head * dim..][..dim].copy_from_slice(&x[..dim]);
-                k[head * dim..][..dim].copy_from_slice(&x[dim..2 * dim]);
-                v[head * v_dim..][..v_dim].copy_from_slice(&x[2 * dim..2 * dim + v_dim]);
-                z[head * v_dim..][..v_dim].copy_from_slice(&x[2 * dim + v_dim..]);
+        let (state, first) = matrices(cache, net.state_len());
+        match self.on(qkv.device()) {
+            On::Cpu(cpu) => {
+                let (gates, state) = ([beta.elems(), decay.elems()], &mut state.elems_mut()[first..]);
+                cpu::delta_net(cpu, net, qkv.elems_mut(), gates, eps, state, y.elems_mut());
+            }
+            On::Cuda(gpu) => {
+                let gates = [beta.on(gpu).at, decay.on(gpu).at];
+                gpu.delta_net(net, qkv.on_mut(gpu), gates, eps, state.on(gpu, first), y.on_mut(gpu));
             }
         }
     }
@@ -100,7 +102,10 @@ impl Ops {
     /// dt       [n_tokens, n_heads], changed in place
     pub(crate) fn scan_steps(&self, dt: &mut Rows, bias: &Vector) {
         let _timer = self.profile.time("scan_steps");
-        cpu::scan_steps(&self.cpu, dt.elems_mut(), bias.elems());
+        match self.on(dt.device()) {
+            On::Cpu(cpu) => cpu::scan_steps(cpu, dt.elems_mut(), bias.elems()),
+            On::Cuda(gpu) => gpu.scan_steps(dt.on_mut(gpu), bias.on(gpu)),
+        }
     }
 
     /// The selective scan over the matrices that the layer's state ends with.
@@ -117,9 +122,17 @@ impl Ops {
         y: &mut Rows,
     ) {
         let _timer = self.profile.time("scan");
-        let state = matrices(cache, scan.shape.state_len());
-        let args = ScanArgs { xbc: xbc.elems(), steps: steps.elems(), a: scan.a.elems(), d: scan.d.elems() };
-        cpu::scan(&self.cpu, scan.shape, &args, state, y.elems_mut());
+        let (state, first) = matrices(cache, scan.shape.state_len());
+        match self.on(xbc.device()) {
+            On::Cpu(cpu) => {
+                let args = ScanArgs { xbc: xbc.elems(), steps: steps.elems(), a: scan.a.elems(), d: scan.d.elems() };
+                cpu::scan(cpu, scan.shape, &args, &mut state.elems_mut()[first..], y.elems_mut());
+            }
+            On::Cuda(gpu) => {
+                let (rates, steps) = ([scan.a.on(gpu), scan.d.on(gpu)], steps.on(gpu).at);
+                gpu.scan(scan.shape, xbc.on(gpu), steps, rates, state.on(gpu, first), y.on_mut(gpu));
+            }
+        }
     }
 
     /// Normalises groups of columns by their root mean square and multiplies with silu(gate), in the order given.
@@ -135,20 +148,34 @@ impl Ops {
         gate: &Rows,
     ) {
         let _timer = self.profile.time("gated_norm");
-        let norm = GatedNorm { group, weight: weight.elems(), eps, order };
-        cpu::gated_norm(&self.cpu, &norm, x.elems_mut(), gate.elems());
+        match self.on(x.device()) {
+            On::Cpu(cpu) => {
+                let norm = GatedNorm { group, weight: weight.elems(), eps, order };
+                cpu::gated_norm(cpu, &norm, x.elems_mut(), gate.elems());
+            }
+            On::Cuda(gpu) => {
+                let norm = (weight.on(gpu), weight.len(), order);
+                gpu.gated_norm(norm, group, eps, x.on_mut(gpu), gate.on(gpu));
+            }
+        }
     }
 
     /// x *= y
     pub(crate) fn multiply_rows(&self, x: &mut Rows, y: &Rows) {
         let _timer = self.profile.time("multiply_rows");
-        cpu::multiply(&self.cpu, x.elems_mut(), y.elems());
+        match self.on(x.device()) {
+            On::Cpu(cpu) => cpu::multiply(cpu, x.elems_mut(), y.elems()),
+            On::Cuda(gpu) => {
+                let y = y.on(gpu);
+                gpu.multiply(x.on_mut(gpu), y.at, y.n_elems());
+            }
+        }
     }
 }
 
-/// The end of a layer's state.
-fn matrices(cache: &mut LayerCache, n_elems: usize) -> &mut [f32] {
+/// A layer's state, and where its last `n_elems` begin.
+fn matrices(cache: &mut LayerCache, n_elems: usize) -> (&mut State, usize) {
     let state = cache.state();
     let first = state.len() - n_elems;
-    &mut state[first..]
+    (state, first)
 }

@@ -1,11 +1,13 @@
 //! BF16: 2 bytes per weight, the upper half of a single.
 use super::Format;
 use super::codec::Element;
+use super::format::gpu_kernel;
 use crate::cpu::isa::Vector;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format =
-    Format::float::<Bf16>(|x, out| out.copy_from_slice(&half::bf16::from_f32(x[0]).to_le_bytes()));
+    Format::float::<Bf16>(|x, out| out.copy_from_slice(&half::bf16::from_f32(x[0]).to_le_bytes()))
+        .on_gpu(gpu_kernel!("bf16"));
 
 /// bfloat16.
 pub(crate) struct Bf16;

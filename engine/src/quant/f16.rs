@@ -1,10 +1,11 @@
 //! F16: 2 bytes per weight, IEEE half precision, denormals included.
 use super::Format;
 use super::codec::{Element, half_at, put_half};
+use super::format::gpu_kernel;
 use crate::cpu::isa::Vector;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::float::<F16>(|x, out| put_half(out, 0, x[0]));
+pub(super) const FORMAT: Format = Format::float::<F16>(|x, out| put_half(out, 0, x[0])).on_gpu(gpu_kernel!("f16"));
 
 /// Half precision.
 pub(crate) struct F16;

@@ -1,10 +1,12 @@
 //! F32: 4 bytes per weight, little-endian single precision.
 use super::Format;
 use super::codec::Element;
+use super::format::gpu_kernel;
 use crate::cpu::isa::Vector;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::float::<F32>(|x, out| out.copy_from_slice(&x[0].to_le_bytes()));
+pub(super) const FORMAT: Format =
+    Format::float::<F32>(|x, out| out.copy_from_slice(&x[0].to_le_bytes())).on_gpu(gpu_kernel!("f32"));
 
 /// Single precision.
 pub(crate) struct F32;

@@ -16,11 +16,39 @@ pub struct Format {
     pub(crate) encode: Option<Encode>,
     /// Its CPU product.
     pub(crate) product: Product,
-    /// Name of its GPU kernel, if there is one.
-    pub gpu_kernel: Option<&'static str>,
+    /// Its GPU kernels, if there are some.
+    pub gpu_kernel: Option<&'static GpuKernel>,
 }
 
+/// The GPU kernels of a format, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuKernel {
+    /// Products of single inputs.
+    pub matvec: &'static str,
+    /// Products of several inputs with one matrix.
+    pub matmul: &'static str,
+    /// Rows, decoded.
+    pub rows: &'static str,
+}
+
+/// The kernels of `products.cu` for a format, by the name that it has there.
+macro_rules! gpu_kernel {
+    ($name:literal) => {
+        &$crate::quant::GpuKernel {
+            matvec: concat!("matvec_", $name),
+            matmul: concat!("matmul_", $name),
+            rows: concat!("rows_", $name),
+        }
+    };
+}
+pub(super) use gpu_kernel;
+
 impl Format {
+    /// The same with GPU kernels.
+    pub(super) const fn on_gpu(self, kernel: &'static GpuKernel) -> Self {
+        Self { gpu_kernel: Some(kernel), ..self }
+    }
+
     /// Which kernel of an instruction set multiplies its matrices with so many tokens, for reports.
     pub fn kernel(&self, isa: Isa, n_tokens: usize) -> &'static str {
         self.product.kernel(isa, n_tokens)

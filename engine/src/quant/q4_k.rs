@@ -9,11 +9,12 @@
 //! ```
 use super::codec::{Codec, half_at, put_half, read16, read32};
 use super::fit::Affine;
+use super::format::gpu_kernel;
 use super::{Format, fit};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q4K>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Q4K>(Some(encode)).on_gpu(gpu_kernel!("q4_K"));
 
 /// d, dmin, eight 6-bit scales and mins, nibbles.
 pub(crate) struct Q4K;

@@ -7,10 +7,11 @@
 //! ```
 use super::Format;
 use super::codec::{Block32, half_at, inverse, put_half};
+use super::format::gpu_kernel;
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q8_0>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Q8_0>(Some(encode)).on_gpu(gpu_kernel!("q8_0"));
 
 /// d, i8 x 32.
 pub(crate) struct Q8_0;

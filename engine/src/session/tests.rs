@@ -94,7 +94,7 @@ impl Architecture for Toy {
         let first_pos = step.first_pos;
         let x = step.buffers.x.elems_mut();
         if let Kind::Recurrent = self.0[layer] {
-            let state = step.cache.layer(layer).state();
+            let state = step.cache.layer(layer).state().elems_mut();
             for x in x.chunks_exact_mut(WIDTH) {
                 for i in 0..WIDTH {
                     state[i] = 0.9 * state[i] + x[(i + 1) % WIDTH];

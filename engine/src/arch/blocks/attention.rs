@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::super::{Loader, Part};
 use super::{Buffers, Norm, Sizes, Step};
+use crate::cuda;
 use crate::error::EngineError;
 use crate::kv::{CacheShape, KvShape, Values};
 use crate::ops::Attend;
@@ -207,6 +208,10 @@ impl Attention {
     /// Reads three matrices, or one that holds them in the order q, k, v; the same for the biases.
     pub(crate) fn load(part: &Part<'_>, options: AttentionOptions) -> Result<Self, EngineError> {
         let AttentionOptions { n_embd, n_heads, n_kv_heads, head_dim, .. } = options;
+        part.check_shape("a head", head_dim, cuda::MAX_VALUE_DIM)?;
+        if let KvSource::Layer(other) = options.source {
+            part.check_cache_of(other)?;
+        }
         let (q, kv) = (options.q_rows(), options.kv_width());
         let n_fused = q + 2 * kv;
         let weight = |name: &str, rows: Range<usize>| match part.has("attn_qkv.weight") {

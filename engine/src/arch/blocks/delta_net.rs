@@ -4,6 +4,7 @@ use super::super::{Loader, Part};
 use super::recurrent::{Convolution, RecurrentBuffers, RecurrentSizes};
 use super::{Buffers, Sizes, Step};
 use crate::cpu::{ConvActivation, DeltaNet, GateOrder};
+use crate::cuda;
 use crate::error::EngineError;
 use crate::kv::CacheShape;
 use crate::tensor::{Vector, Weight};
@@ -82,6 +83,7 @@ impl GatedDeltaNet {
     /// Reads its matrices in either of the two forms that files have.
     pub(crate) fn load(part: &Part<'_>, options: DeltaNetOptions) -> Result<Self, EngineError> {
         let DeltaNetOptions { n_embd, net, n_taps, .. } = options;
+        part.check_shape("a head", net.head_dim, cuda::MAX_STATE)?;
         let (n_heads, v_width, qkv_width) = (net.n_v_heads, net.v_width(), net.qkv_width());
         let inputs = match part.has("ssm_in.weight") {
             true => Inputs::Mixed(part.weight("ssm_in.weight", [qkv_width + v_width, n_embd])?),

@@ -3,6 +3,7 @@
 
 use super::super::{Loader, Part};
 use super::{Activation, Buffers, Dense, DenseNames, Sizes, Step};
+use crate::cuda::Gpus;
 use crate::error::EngineError;
 use crate::moe::{Gating, Groups, Routes, Routing, Weights};
 use crate::place::Device;
@@ -186,16 +187,26 @@ impl Experts {
         }
     }
 
-    /// h -> out: routed experts and the shared one.
+    /// h -> out: routed experts and the shared one. Where they live apart, the shared one is started first: its device works on
+    /// it while the other one works on the rest.
     pub(crate) fn run(&self, step: &mut Step<'_>) {
         self.route(step);
-        self.run_routed(step);
         match &self.shared {
             Some(shared) => {
-                shared.run(step);
+                if self.up.device() == self.router.device() {
+                    self.run_routed(step);
+                    shared.run(step);
+                } else {
+                    step.buffers.h.copy_to(self.up.device());
+                    shared.run(step);
+                    self.run_routed(step);
+                }
                 step.ops.add(&mut step.buffers.out, &step.buffers.experts.routed);
             }
-            None => std::mem::swap(&mut step.buffers.out, &mut step.buffers.experts.routed),
+            None => {
+                self.run_routed(step);
+                std::mem::swap(&mut step.buffers.out, &mut step.buffers.experts.routed);
+            }
         }
     }
 
@@ -207,6 +218,9 @@ impl Experts {
         step.ops.prepare(h, input);
         step.ops.products([(&self.router, &mut experts.logits)], input);
         step.ops.add_bias(&mut experts.logits, self.router_bias.as_ref());
+        if self.up.device() == Device::Cpu {
+            h.fetch();
+        }
         let bias = self.selection_bias.as_ref();
         step.ops.route(&self.options.routing, &mut experts.logits, bias, &mut experts.routes);
     }
@@ -215,12 +229,21 @@ impl Experts {
     pub(crate) fn run_routed(&self, step: &mut Step<'_>) {
         let n_tokens = step.n_tokens();
         let ops = step.ops;
+        let (home, away) = (self.router.device(), self.up.device());
         let Buffers { h, input, up, experts, .. } = &mut *step.buffers;
-        ops.prepare(h, input);
-        if let Some([down, _]) = &self.latent {
-            up.reshape(n_tokens, down.n_rows());
-            ops.products([(down, &mut *up)], input);
-            ops.prepare(up, input);
+        match &self.latent {
+            Some([down, _]) => {
+                ops.prepare(h, input);
+                up.reshape(n_tokens, down.n_rows());
+                ops.products([(down, &mut *up)], input);
+                up.move_to(away);
+                ops.prepare(up, input);
+            }
+            None => {
+                h.move_to(away);
+                ops.prepare(h, input);
+                h.move_to(home);
+            }
         }
         let ExpertBuffers { routes, input: slot_input, gate, up: slot_up, slots, routed, .. } = experts;
         let n_slots = routes.n_slots();
@@ -243,6 +266,7 @@ impl Experts {
         ops.group_products(routes.groups(), [(&self.down, &mut *slots)], slot_input);
         ops.add_group_bias(routes.groups(), slots, self.down_bias.as_ref());
         ops.combine(slots, routes, routed);
+        routed.move_to(home);
         if let Some([_, up]) = &self.latent {
             ops.prepare(routed, input);
             routed.reshape(n_tokens, up.n_rows());
@@ -292,19 +316,19 @@ impl ExpertSizes {
 }
 
 impl ExpertBuffers {
-    pub(crate) fn new(device: Device, sizes: &Sizes, n_batch: usize) -> Result<Self, EngineError> {
+    pub(crate) fn new(gpus: &Gpus, sizes: &Sizes, n_batch: usize) -> Result<Self, EngineError> {
         let (rounding, sizes) = (sizes.rounding, &sizes.experts);
         let n_slots = n_batch * sizes.n_used;
         let n_tokens = if sizes.n_used == 0 { 0 } else { n_batch };
         Ok(Self {
-            logits: Rows::new(device, n_tokens, sizes.n_experts)?,
+            logits: Rows::crossing(gpus, n_tokens, sizes.n_experts)?,
             routes: Routes::new(n_tokens, sizes.n_experts, sizes.n_used)?,
-            input: Input::new(device, n_slots, sizes.n_embd.max(sizes.n_ff), rounding)?,
-            gate: Rows::new(device, n_slots, sizes.n_ff)?,
-            up: Rows::new(device, n_slots, sizes.n_ff)?,
-            slots: Rows::new(device, n_slots, sizes.n_embd)?,
-            routed: Rows::new(device, n_tokens, sizes.n_embd)?,
-            shared_gate: Rows::new(device, n_tokens, 1)?,
+            input: Input::new(gpus, n_slots, sizes.n_embd.max(sizes.n_ff), rounding)?,
+            gate: Rows::new(gpus, n_slots, sizes.n_ff)?,
+            up: Rows::new(gpus, n_slots, sizes.n_ff)?,
+            slots: Rows::new(gpus, n_slots, sizes.n_embd)?,
+            routed: Rows::crossing(gpus, n_tokens, sizes.n_embd)?,
+            shared_gate: Rows::new(gpus, n_tokens, 1)?,
         })
     }
 }

@@ -4,6 +4,7 @@ use super::super::{Loader, Part};
 use super::recurrent::{Convolution, RecurrentBuffers, RecurrentSizes};
 use super::{Buffers, Sizes, Step};
 use crate::cpu::{ConvActivation, GateOrder, Scan};
+use crate::cuda;
 use crate::error::EngineError;
 use crate::kv::CacheShape;
 use crate::ops::SelectiveScan;
@@ -58,6 +59,7 @@ impl Mamba2 {
     /// Reads its matrices; one holds the rows for the gate, for x, B and C, and for the steps.
     pub(crate) fn load(part: &Part<'_>, options: Mamba2Options) -> Result<Self, EngineError> {
         let Mamba2Options { n_embd, scan, n_taps, .. } = options;
+        part.check_shape("a state", scan.n_state, cuda::MAX_STATE)?;
         let (n_heads, x_width, xbc_width) = (scan.n_heads, scan.x_width(), scan.xbc_width());
         let shape = [x_width + xbc_width + n_heads, n_embd];
         let rows = |first, n| part.weight_rows("ssm_in.weight", shape, first..first + n);

@@ -4,6 +4,7 @@
 
 use super::super::{Loader, Part};
 use super::{Buffers, Norm, Sizes, Step};
+use crate::cuda;
 use crate::error::EngineError;
 use crate::kv::{CacheShape, KvShape, Values};
 use crate::ops::Attend;
@@ -85,6 +86,8 @@ impl LatentAttentionOptions {
 impl LatentAttention {
     pub(crate) fn load(loader: &Loader, part: &Part<'_>, options: LatentAttentionOptions) -> Result<Self, EngineError> {
         let LatentAttentionOptions { n_embd, n_heads, kv_rank, n_plain, n_rotated, value_dim, eps, .. } = options;
+        part.check_shape("a latent key", options.cached(), cuda::MAX_KEY_DIM)?;
+        part.check_shape("a latent", kv_rank, cuda::MAX_VALUE_DIM)?;
         if part.has("attn_kv_b.weight") && !part.has("attn_k_b.weight") {
             return Err(loader.unsupported("keys and values in one tensor (an old file)"));
         }

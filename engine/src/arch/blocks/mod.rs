@@ -17,6 +17,7 @@ mod short_conv;
 mod stack;
 
 use crate::cpu::Rounding;
+use crate::cuda::Gpus;
 use crate::error::EngineError;
 use crate::kv::Cache;
 use crate::moe::Group;
@@ -166,16 +167,17 @@ impl Sizes {
 }
 
 impl Buffers {
-    /// Allocates on one device for steps of at most `n_batch` tokens.
-    pub(crate) fn new(device: Device, sizes: &Sizes, ropes: &[Rope], n_batch: usize) -> Result<Self, EngineError> {
-        let rows = |width| Rows::new(device, n_batch, width);
+    /// Allocates for steps of at most `n_batch` tokens, with the processor and on all GPUs.
+    pub(crate) fn new(gpus: &Gpus, sizes: &Sizes, ropes: &[Rope], n_batch: usize) -> Result<Self, EngineError> {
+        let rows = |width| Rows::new(gpus, n_batch, width);
+        let crossing = |width| Rows::crossing(gpus, n_batch, width);
         Ok(Self {
-            x: rows(sizes.n_embd)?,
-            h: rows(sizes.n_embd)?,
-            input: Input::new(device, n_batch, sizes.widest_input(), sizes.rounding)?,
+            x: crossing(sizes.n_embd)?,
+            h: crossing(sizes.n_embd)?,
+            input: Input::new(gpus, n_batch, sizes.widest_input(), sizes.rounding)?,
             out: rows(sizes.n_embd)?,
-            angles: ropes.iter().map(|rope| Angles::new(device, rope, n_batch)).collect::<Result<_, _>>()?,
-            attend: AttendScratch::new(device, sizes.n_heads, sizes.head_dim)?,
+            angles: ropes.iter().map(|rope| Angles::new(gpus, rope, n_batch)).collect::<Result<_, _>>()?,
+            attend: AttendScratch::new(gpus, sizes.n_heads, sizes.head_dim)?,
             q: rows(sizes.q)?,
             k: rows(sizes.kv)?,
             v: rows(sizes.kv)?,
@@ -183,15 +185,15 @@ impl Buffers {
             q_gate: rows(sizes.q_gate)?,
             heads: rows(sizes.q)?,
             groups: room("groups of a step", sizes.n_groups)?,
-            group_input: Input::new(device, n_batch * sizes.n_groups, sizes.group_width, sizes.rounding)?,
+            group_input: Input::new(gpus, n_batch * sizes.n_groups, sizes.group_width, sizes.rounding)?,
             gate: rows(sizes.n_ff)?,
             up: rows(sizes.n_ff)?,
-            streams: rows(sizes.n_streams.saturating_sub(1) * sizes.n_embd)?,
-            held: rows(if sizes.n_streams > 1 { sizes.n_embd } else { 0 })?,
-            layer_inputs: rows(sizes.layer_inputs)?,
-            experts: ExpertBuffers::new(device, sizes, n_batch)?,
-            recurrent: RecurrentBuffers::new(device, &sizes.recurrent, n_batch)?,
-            logits: Rows::new(device, MAX_LOGIT_ROWS, sizes.n_vocab)?,
+            streams: crossing(sizes.n_streams.saturating_sub(1) * sizes.n_embd)?,
+            held: crossing(if sizes.n_streams > 1 { sizes.n_embd } else { 0 })?,
+            layer_inputs: crossing(sizes.layer_inputs)?,
+            experts: ExpertBuffers::new(gpus, sizes, n_batch)?,
+            recurrent: RecurrentBuffers::new(gpus, &sizes.recurrent, n_batch)?,
+            logits: Rows::crossing(gpus, MAX_LOGIT_ROWS, sizes.n_vocab)?,
         })
     }
 }
@@ -200,6 +202,14 @@ impl Step<'_> {
     /// Tokens of the step.
     pub(crate) fn n_tokens(&self) -> usize {
         self.tokens.len()
+    }
+
+    /// Takes what passes from half to half to a device.
+    pub(crate) fn move_to(&mut self, device: Device) {
+        let Buffers { x, held, streams, layer_inputs, .. } = &mut *self.buffers;
+        for rows in [x, held, streams, layer_inputs] {
+            rows.move_to(device);
+        }
     }
 
     /// x -> h, as it is.

@@ -2,10 +2,10 @@
 
 use super::super::{Loader, Part};
 use crate::cpu::{ConvActivation, MAX_TAPS};
+use crate::cuda::Gpus;
 use crate::error::EngineError;
 use crate::kv::LayerCache;
 use crate::ops::{Convolve, Ops};
-use crate::place::Device;
 use crate::tensor::{Rows, Vector};
 
 /// What recurrent mixers need of the buffers.
@@ -101,8 +101,8 @@ impl RecurrentSizes {
 }
 
 impl RecurrentBuffers {
-    pub(crate) fn new(device: Device, sizes: &RecurrentSizes, n_batch: usize) -> Result<Self, EngineError> {
-        let rows = |width| Rows::new(device, n_batch, width);
+    pub(crate) fn new(gpus: &Gpus, sizes: &RecurrentSizes, n_batch: usize) -> Result<Self, EngineError> {
+        let rows = |width| Rows::new(gpus, n_batch, width);
         Ok(Self {
             conv: rows(sizes.conv)?,
             gate: rows(sizes.y)?,

@@ -34,6 +34,19 @@ impl Rope {
         Ok(Self { kind, n_rotated, base, factors, scaling, magnitude })
     }
 
+    /// A rope of a test's own making.
+    #[cfg(test)]
+    pub(crate) fn of(options: &RopeOptions<'_>) -> Self {
+        Self {
+            kind: options.kind,
+            n_rotated: options.n_rot,
+            base: options.freq_base,
+            factors: options.freq_factors.map(<[f32]>::to_vec),
+            scaling: options.scaling,
+            magnitude: options.magnitude,
+        }
+    }
+
     /// The same for layers with a frequency base of their own, whose frequencies nothing changes.
     ///
     /// Errors   an odd count

@@ -46,6 +46,7 @@ pub(crate) struct Half<B> {
 
 /// What mixes tokens.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one per layer, allocated once")]
 pub(crate) enum Mixer {
     /// Nothing: the layer is a feed-forward network alone.
     None,

@@ -1,0 +1,149 @@
+//! What operations need besides weights and rows: inputs of products in the form that kernels want, angles, partial results.
+//! Like rows, they have room on every device that takes part.
+
+use super::refused;
+use crate::arch::blocks::Rope;
+use crate::cpu::{self, Activations, RopeKind, Rounding};
+use crate::cuda::{self, At, Buffer, DeviceRows, Gpu, Gpus};
+use crate::error::EngineError;
+use crate::place::Device;
+
+/// One buffer on each GPU.
+struct OnGpus(Vec<Buffer>);
+
+/// What a product takes: rows in the form that the kernels of their device want.
+pub(crate) struct Input {
+    activations: Activations,
+    gpus: OnGpus,
+    device: Device,
+    /// Of what a GPU holds.
+    shape: [usize; 2],
+}
+
+/// What attention keeps in between.
+pub(crate) struct AttendScratch {
+    partials: cpu::AttentionScratch,
+    gpus: OnGpus,
+}
+
+/// The angles of a rope at the positions of a step.
+pub(crate) struct Angles {
+    table: cpu::Rope,
+    /// Cosines, then sines.
+    gpus: OnGpus,
+    max_tokens: usize,
+}
+
+impl OnGpus {
+    fn new(gpus: &Gpus, n_bytes: usize) -> Result<Self, EngineError> {
+        Ok(Self(gpus.iter().map(|gpu| Buffer::new(gpu, n_bytes)).collect::<Result<_, _>>()?))
+    }
+
+    fn on(&self, gpu: &Gpu) -> &Buffer {
+        let own = self.0.iter().find(|buffer| buffer.gpu().index() == gpu.index());
+        own.expect("the placement's devices have room for all buffers")
+    }
+}
+
+impl Input {
+    /// Allocates room for `max_rows` rows of `max_width`.
+    pub(crate) fn new(gpus: &Gpus, max_rows: usize, max_width: usize, how: Rounding) -> Result<Self, EngineError> {
+        let activations = Activations::try_new(max_width, max_rows, how)
+            .ok_or_else(|| refused(Activations::n_bytes(max_width, max_rows, how)))?;
+        let n_bytes = max_rows * max_width * size_of::<f32>();
+        Ok(Self { activations, gpus: OnGpus::new(gpus, n_bytes)?, device: Device::Cpu, shape: [0, 0] })
+    }
+
+    /// Where it was set last.
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The rows as the processor's kernels take them. Panics if they are on a GPU.
+    pub(crate) fn activations(&self) -> &Activations {
+        assert_eq!(self.device, Device::Cpu, "an input for the processor");
+        &self.activations
+    }
+
+    /// The rows as the processor's kernels fill them.
+    pub(crate) fn activations_mut(&mut self) -> &mut Activations {
+        self.device = Device::Cpu;
+        &mut self.activations
+    }
+
+    /// The rows as a GPU's kernels take them. Panics if they are not there.
+    pub(crate) fn on(&self, gpu: &Gpu) -> DeviceRows {
+        assert_eq!(self.device, Device::Cuda(gpu.index()), "an input for {gpu:?}");
+        let [n_rows, width] = self.shape;
+        DeviceRows { at: self.gpus.on(gpu).at(), n_rows, width }
+    }
+
+    /// The rows as a GPU's kernels fill them.
+    pub(crate) fn on_mut(&mut self, gpu: &Gpu, shape: [usize; 2]) -> DeviceRows {
+        (self.device, self.shape) = (Device::Cuda(gpu.index()), shape);
+        let rows = self.on(gpu);
+        assert!(rows.n_elems() * size_of::<f32>() <= self.gpus.on(gpu).n_bytes(), "{rows:?} of an input");
+        rows
+    }
+}
+
+impl AttendScratch {
+    /// Allocates for at most so many heads and elements of a head.
+    pub(crate) fn new(gpus: &Gpus, n_heads: usize, head_dim: usize) -> Result<Self, EngineError> {
+        let bytes = (n_heads * head_dim * size_of::<f32>()) as u64;
+        let partials = cpu::AttentionScratch::try_new(n_heads, head_dim).ok_or_else(|| refused(bytes))?;
+        Ok(Self { partials, gpus: OnGpus::new(gpus, cuda::scratch_bytes(n_heads, head_dim))? })
+    }
+
+    /// Room for the processor's kernels.
+    pub(crate) fn partials(&mut self) -> &mut cpu::AttentionScratch {
+        &mut self.partials
+    }
+
+    /// Room for a GPU's kernels.
+    pub(crate) fn on(&mut self, gpu: &Gpu) -> At {
+        self.gpus.on(gpu).at()
+    }
+}
+
+impl Angles {
+    /// Allocates room for `max_tokens` positions.
+    pub(crate) fn new(gpus: &Gpus, rope: &Rope, max_tokens: usize) -> Result<Self, EngineError> {
+        let bytes = rope.options().n_rot * max_tokens * size_of::<f32>();
+        let table = cpu::Rope::try_new(&rope.options(), max_tokens).ok_or_else(|| refused(bytes as u64))?;
+        Ok(Self { table, gpus: OnGpus::new(gpus, bytes)?, max_tokens })
+    }
+
+    /// Works out the angles of a step and sends them to the GPUs.
+    pub(crate) fn set_positions(&mut self, first_pos: usize, n_tokens: usize) {
+        self.table.set_positions(first_pos, n_tokens);
+        for buffer in &self.gpus.0 {
+            let (cos, sin) = self.table.angles();
+            let [to_cos, to_sin] = self.halves(buffer);
+            // SAFETY: ordinary memory, which the driver has read when it returns; the halves have room for so many angles.
+            unsafe {
+                buffer.gpu().begin_write(to_cos, cos);
+                buffer.gpu().begin_write(to_sin, sin);
+            }
+        }
+    }
+
+    /// The angles as the processor's kernels take them.
+    pub(crate) fn table(&self) -> &cpu::Rope {
+        &self.table
+    }
+
+    /// The angles as a GPU's kernels take them: cosines and sines.
+    pub(crate) fn on(&self, gpu: &Gpu) -> [At; 2] {
+        self.halves(self.gpus.on(gpu))
+    }
+
+    /// Pairs of channels that turn, and whether they lie half a head apart.
+    pub(crate) fn pairs(&self) -> (usize, bool) {
+        (self.table.n_pairs(), self.table.kind() == RopeKind::Neox)
+    }
+
+    fn halves(&self, buffer: &Buffer) -> [At; 2] {
+        [buffer.at(), buffer.at().plus(self.max_tokens * self.table.n_pairs() * size_of::<f32>())]
+    }
+}
