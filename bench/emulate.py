@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Runs the engine's tests on a CPU that this computer does not have: the emulator Bochs boots Linux on it and starts them.
 
-    bench/emulate.py --cpu tigerlake                              kernels and architectures, on AVX-512 with VNNI
-    bench/emulate.py --cpu arrow_lake --bochs PATH --model FILE   the same on AVX-VNNI, and SmolLM2 against its goldens
-    bench/emulate.py --cpu tigerlake -- PROGRAM ARGUMENTS         anything else
+    bench/emulate.py --cpu tigerlake --kernel VMLINUZ                  kernels and architectures, on AVX-512 with VNNI
+    bench/emulate.py --cpu arrow_lake --kernel VMLINUZ --model FILE    the same on AVX-VNNI, and SmolLM2 against its goldens
+    bench/emulate.py --cpu tigerlake --kernel VMLINUZ -- PROGRAM …     anything else
 
-It proves results, not speed: an emulated CPU takes about a hundred times as long. Needed, all of them packages of Debian: bochs,
-bochsbios, vgabios, busybox-static, cpio, isolinux, xorriso, and for `--kernel` the `vmlinuz` out of a `linux-image-…-cloud-amd64`.
-`bochs --help cpu` says which CPUs a build knows, and `engine/NOTES.md` what was run on which.
+It proves results, not speed: an emulated CPU takes about a hundred times as long.
+
+Needed: Bochs 3.0 or later, built with AVX and AVX-512 (`bochs --help cpu` says which CPUs a build knows; Debian's, 2.7, boots with
+this script but has no AVX), and Debian's packages bochsbios, vgabios, busybox-static, cpio, isolinux and xorriso. VMLINUZ
+is the kernel out of a `linux-image-…-cloud-amd64`. What was run on which CPU stands in `engine/NOTES.md`.
 """
 
 import argparse
@@ -27,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ISAS = {"corei7_icelake_u": "avx512vnni", "tigerlake": "avx512vnni", "sapphire_rapids": "avx512vnni", "arrow_lake": "avxvnni"}
 
 # The kernel says little, measures nothing and trusts the clock. Bit 580 of the CPU's features, fast short `rep movsb`, is hidden:
-# Linux before 6.4 hangs where it comes without the fast long one, which Bochs' firmware leaves switched off.
+# Linux 6.1 hangs where it comes without the fast long one, which Bochs leaves switched off.
 KERNEL_OPTIONS = (
     "console=ttyS0,115200 quiet loglevel=3 clearcpuid=580 mitigations=off nokaslr tsc=reliable no_timer_check lpj=400000 nosmp"
     " noapic nowatchdog audit=0 apparmor=0 random.trust_cpu=on cryptomgr.notests rcupdate.rcu_expedited=1 panic=-1"
