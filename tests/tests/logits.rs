@@ -1,5 +1,5 @@
 //! The engine's logits against llama.cpp's: a real quantised model within the gate, tiny f32 models to rounding.
-#![expect(clippy::unwrap_used, reason = "helpers of tests, which may")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests, which may")]
 
 use std::path::{Path, PathBuf};
 
