@@ -49,6 +49,8 @@ pub struct LoadOptions {
 pub enum Preload {
     /// All: the load takes longer and reports progress, the first token is quick.
     Weights,
+    /// All, into memory of its own that no other program can have back.
+    Copy,
     /// Nothing: pages are read when first used. For models larger than memory.
     Nothing,
 }
@@ -91,14 +93,17 @@ impl Model {
     /// Errors   anything wrong with the file or the options; `Cancelled`
     pub fn load(path: &Path, options: &LoadOptions, on: &mut dyn FnMut(f32) -> Flow) -> Result<Self, EngineError> {
         go_on(on(0.0))?;
-        let file = Arc::new(MappedModel::open(path)?);
+        let mut file = Arc::new(MappedModel::open(path)?);
         let facts = &file.facts;
         let n_layers = facts.n_layers()? as usize;
         let options = options.checked()?;
         options.placement.check(n_layers)?;
         let gpus = Gpus::open(&options.placement)?;
-        let (placement, context_length) = (options.placement.clone(), options.context_length);
-        let architecture = arch::load(&Loader::new(Arc::clone(&file), placement, gpus.clone(), context_length))?;
+        let find_weights = |file: &Arc<MappedModel>| {
+            let (placement, context_length) = (options.placement.clone(), options.context_length);
+            arch::load(&Loader::new(Arc::clone(file), placement, gpus.clone(), context_length))
+        };
+        let mut architecture = find_weights(&file)?;
         let tokenizer = match Tokenizer::from_facts(facts) {
             Ok(tokenizer) => Some(Arc::new(tokenizer)),
             Err(TokenizerError::Absent) => None,
@@ -116,8 +121,15 @@ impl Model {
             buffer_bytes: sizes.n_bytes(options.n_batch),
         };
         options.placement.check_budgets(&footprint, &options.budgets)?;
-        if options.preload == Preload::Weights {
-            read_pages(&file, &options.placement, on)?;
+        match options.preload {
+            Preload::Weights => read_pages(&file, &options.placement, on)?,
+            Preload::Copy => {
+                file = Arc::new(file.copied(on)?);
+                // First what it holds on a card, so that this is not there twice.
+                drop(architecture);
+                architecture = find_weights(&file)?;
+            }
+            Preload::Nothing => {}
         }
         let ops = Ops::new(Cpu::new(options.isa.unwrap_or_else(Isa::best), options.n_threads)?, gpus);
         go_on(on(1.0))?;

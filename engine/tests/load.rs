@@ -232,6 +232,37 @@ fn a_load_reports_progress_and_stops_at_any_report() {
 }
 
 #[test]
+fn a_copy_of_the_file_computes_the_same_and_outlives_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path: PathBuf = folder.path().join("tiny.gguf");
+    TINY.write(&path);
+    let logits = |model: Model| {
+        let mut session = Session::new(model.into()).unwrap();
+        session.feed(&[1, 2, 3], &mut |_| Flow::Continue).unwrap();
+        session.logits().to_vec()
+    };
+    let mapped = logits(Model::load(&path, &TINY.options(), &mut |_| Flow::Continue).ok().unwrap());
+    let options = LoadOptions { preload: Preload::Copy, ..TINY.options() };
+    let mut seen = Vec::new();
+    let mut note = |done| {
+        seen.push(done);
+        Flow::Continue
+    };
+    let copied = Model::load(&path, &options, &mut note).ok().unwrap();
+    assert!(seen.is_sorted() && seen[0] == 0.0 && seen[seen.len() - 1] == 1.0, "{seen:?}");
+    std::fs::write(&path, []).unwrap();
+    assert_eq!(logits(copied), mapped);
+
+    TINY.write(&path);
+    let mut n_reports = 0;
+    let stopped = Model::load(&path, &options, &mut |_| {
+        n_reports += 1;
+        if n_reports > 1 { Flow::Break } else { Flow::Continue }
+    });
+    assert!(matches!(stopped, Err(EngineError::Cancelled)));
+}
+
+#[test]
 fn fused_and_biased_attention_is_the_same_attention() {
     let tiny = Tiny { n_layers: 1, ..TINY };
     let (q, k, v) = (32usize, 16usize, 16usize);
