@@ -318,6 +318,9 @@ pub(crate) struct Predictions {
     /// Compute threads of the table; by default as planned
     #[arg(long, value_name = "N", requires = "check", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) threads: Option<u32>,
+    /// How often each file is predicted and run; medians are reported
+    #[arg(long, default_value = "5", value_name = "N", requires = "check")]
+    pub(crate) rounds: NonZeroUsize,
 }
 
 #[derive(Debug, clap::Args)]

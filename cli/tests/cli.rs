@@ -248,7 +248,7 @@ fn a_plan_shows_a_simulated_card_and_says_who_computes() {
     assert_eq!(shown["n_gpu_layers"], json!(31));
     assert_eq!(shown["gpu_bar"]["capacity_bytes"], json!(6_u64 << 30));
     let said = with_card(&["--ctx", "4096"]);
-    assert!(said.contains("4k\u{a0}context") && said.contains("GPU 0") && said.contains("processor"), "{said}");
+    assert!(said.contains("4k\u{a0}context") && said.contains("GPU   [") && said.contains("processor"), "{said}");
     assert!(said.contains("llama-server -m SmolLM2-135M-Instruct.Q4_1.gguf -ngl 31 -c 4096"), "{said}");
 }
 

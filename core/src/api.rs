@@ -39,6 +39,7 @@ pub static COMMANDS: &[&str] = &[
     "gguf_versions",
     "model_page",
     "plan_versions",
+    "stop_planning",
     "plan_model",
     "downloads",
     "start_download",
@@ -230,8 +231,13 @@ pub async fn plan_versions(
     request: PlanVersionsRequest,
     mut events: PlanSink,
 ) -> Result<PlannedVersions, Failure> {
+    let left = app.previews.left();
+    tokio::pin!(left);
     let hub = app.remote().hub;
-    let preview = app.previews.of(&hub, &request.repo).await?;
+    let preview = tokio::select! {
+        preview = app.previews.of(&hub, &request.repo) => preview?,
+        () = &mut left => return Err(cancelled()),
+    };
     let hardware = match request.machine {
         Some(machine) => *machine,
         None => hardware(app).await?,
@@ -252,7 +258,15 @@ pub async fn plan_versions(
         .collect();
     let mut arriving = stream::iter(plans).buffer_unordered(N_HEADERS_AT_ONCE);
     let mut planned = Vec::new();
-    while let Some((index, version)) = arriving.next().await {
+    loop {
+        // What is dropped here ends its requests.
+        let (index, version) = tokio::select! {
+            arrived = arriving.next() => match arrived {
+                Some(arrived) => arrived,
+                None => break,
+            },
+            () = &mut left => return Err(cancelled()),
+        };
         if events(version.clone()) == Flow::Break {
             return Err(cancelled());
         }
@@ -262,6 +276,12 @@ pub async fn plan_versions(
     let planned: Vec<PlannedVersion> = planned.into_iter().map(|(_, version)| version).collect();
     let pick = pick_version(&preview.versions, &planned, request.wishes.aim);
     Ok(PlannedVersions { versions: planned, recommended: pick.index, reason: pick.reason })
+}
+
+/// Ends the reading of headers: the page of a model was left.
+pub async fn stop_planning(app: &App) -> Result<(), Failure> {
+    app.previews.leave();
+    Ok(())
 }
 
 /// How a library model would run here now.
@@ -546,6 +566,26 @@ fn planned_version(version: &hub::Version, planned: Result<Plan, Failure>) -> Pl
     }
 }
 
+/// Whether a failure tells of the way to the hub, not of the model.
+fn is_of_the_way(failure: &Failure) -> bool {
+    use ErrorCode::{
+        Cancelled, HubAnswerInvalid, HubRefused, LicenceNotAccepted, NoNetwork, RateLimited, TokenMissing,
+        TokenWithheld, TokenWrong,
+    };
+    let of_the_way = [
+        Cancelled,
+        HubAnswerInvalid,
+        HubRefused,
+        LicenceNotAccepted,
+        NoNetwork,
+        RateLimited,
+        TokenMissing,
+        TokenWithheld,
+        TokenWrong,
+    ];
+    of_the_way.contains(&failure.code)
+}
+
 fn pick_version(versions: &[hub::Version], planned: &[PlannedVersion], aim: Aim) -> Pick {
     let candidates: Vec<Candidate<'_>> = versions
         .iter()
@@ -554,6 +594,7 @@ fn pick_version(versions: &[hub::Version], planned: &[PlannedVersion], aim: Aim)
             quant: &version.quant,
             size_bytes: version.size_bytes,
             plan: planned.plan.as_ref(),
+            is_unread: planned.refusal.as_ref().is_some_and(is_of_the_way),
         })
         .collect();
     plan::pick(&candidates, aim)

@@ -2,7 +2,7 @@
 //! another wish is answered without asking the hub again.
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 
 use crate::hub::{self, Hub, RepoListing, Version};
 use crate::plan::Outline;
@@ -15,6 +15,8 @@ const MAX_REPOS: usize = 8;
 #[derive(Default)]
 pub(crate) struct Previews {
     repos: Mutex<Vec<Arc<Preview>>>,
+    /// How often the page that is looked at was left.
+    n_left: watch::Sender<u64>,
 }
 
 /// A repo's versions at one commit.
@@ -49,6 +51,20 @@ impl Previews {
         preview
     }
 
+    /// The page was left: what is being read for it ends.
+    pub(crate) fn leave(&self) {
+        self.n_left.send_modify(|n| *n = n.wrapping_add(1));
+    }
+
+    /// Ends when the page is left from now on.
+    pub(crate) fn left(&self) -> impl Future<Output = ()> + use<> {
+        let mut n_left = self.n_left.subscribe();
+        async move {
+            // The sender goes with the app: nobody looks at a page then either.
+            let _ = n_left.changed().await;
+        }
+    }
+
     /// A repo's versions, as they were listed last; asks the hub only if they never were.
     pub(crate) async fn of(&self, hub: &Hub, repo: &str) -> Result<Arc<Preview>, Failure> {
         let known = {
@@ -79,5 +95,27 @@ impl Preview {
             Ok(Arc::new(Outline::of(&facts)?))
         };
         self.outlines[index].get_or_try_init(read).await.cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn leaving_ends_what_began_before_and_nothing_later() {
+        let previews = Previews::default();
+        let (before, again) = (previews.left(), previews.left());
+        previews.leave();
+        before.await;
+        again.await;
+        let later = previews.left();
+        tokio::pin!(later);
+        let is_over = tokio::select! {
+            biased;
+            () = &mut later => true,
+            () = std::future::ready(()) => false,
+        };
+        assert!(!is_over);
     }
 }

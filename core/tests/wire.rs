@@ -41,9 +41,9 @@ fn declarations() -> Vec<(&'static str, String)> {
         DownloadRequest MoveDownloadRequest Move Download DownloadState
         LibraryModel LibraryFile LibraryPlace Program LibraryFolder AddedPaths RemoveRequest Removal VerifyProgress UpdatesFound
         Integrity FileRole
-        Measured MachineRates ReadRate KernelRate Correction CalibrationState Outcome Predictions Trial Tuning TuneEvent
+        Measured MachineRates CardRates ReadRate KernelRate Correction CalibrationState Outcome Predictions Trial Tuning TuneEvent
         Hardware RamModules Cpu Gpu GpuProbe Disk DiskKind Gauges Phase
-        Wishes Aim Plan Verdict PlanLine PlanChoice Part Place MemoryBar BarPart Speed FileUse Quality QualityLoss ContextStep
+        Wishes Tuned Aim Plan Verdict PlanLine PlanLayer Keeps TokenCost CostKind PlanChoice Part Place MemoryBar BarPart Speed FileUse Quality QualityLoss ContextStep
         RuntimeState LoadRequest LoadEvent
         ChatSummary Chat Message Role EndReason GenerationStats
         SendRequest RenameRequest LeafRequest ChatEvent

@@ -38,6 +38,7 @@ pub(crate) fn handler<R: Runtime>() -> impl Fn(Invoke<R>) -> bool + Send + Sync 
         gguf_versions,
         model_page,
         plan_versions,
+        stop_planning,
         plan_model,
         downloads,
         start_download,
@@ -157,6 +158,11 @@ async fn plan_versions(
     events: Channel<PlannedVersion>,
 ) -> Answer<PlannedVersions> {
     api::plan_versions(&app, request, into(events)).await
+}
+
+#[command]
+async fn stop_planning(app: Tandem<'_>) -> Answer<()> {
+    api::stop_planning(&app).await
 }
 
 #[command]

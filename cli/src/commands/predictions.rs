@@ -1,17 +1,21 @@
 //! `tandem predictions`: what was predicted for past answers and what came of it; with `--check`, a table made now: each file
-//! is predicted from assumptions, from a benchmark made right before, and once more after one answer has taught its error.
+//! is predicted from assumptions, then again and again from a benchmark made right before a run, with what the runs before
+//! have taught and without.
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-use tandem_core::calibrate::{self, Answered, machine_name};
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use tandem_core::calibrate::{self, Answered, Subject, machine_name};
 use tandem_core::error::size;
-use tandem_core::wire::{Hardware, Measured, Outcome, Text, Wishes};
+use tandem_core::plan::Forecast;
+use tandem_core::wire::{Hardware, Measured, Outcome, Plan, Text, Wishes};
 use tandem_core::{api, hardware, plan};
 use tandem_engine::Flow;
 use tandem_engine::error::EngineError;
-use tandem_engine::gguf::ModelFacts;
+use tandem_engine::gguf::{ModelFacts, TensorType};
 use tandem_engine::model::Model;
 use tandem_engine::session::Session;
 use tandem_engine::worker::GenerateStats;
@@ -28,22 +32,28 @@ const DEPTH: usize = 256;
 const N_TOKENS: usize = 64;
 
 /// One file's row.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Row {
     model: String,
     architecture: String,
     quant: String,
     n_threads: u32,
-    /// Tokens per second, measured once before and once after the answer that taught.
-    first_tokens_per_s: f64,
-    tokens_per_s: f64,
-    /// Predictions of the two, tokens per second.
-    assumed_tokens_per_s: f64,
-    calibrated_tokens_per_s: f64,
-    corrected_tokens_per_s: f64,
+    generation: Speed,
+    prompt: Speed,
     /// Main memory: as planned, and by how much the process grew, bytes.
     planned_bytes: u64,
     resident_bytes: u64,
+}
+
+/// Tokens per second as they were, and as they were predicted; medians of the rounds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Speed {
+    tokens_per_s: f64,
+    assumed_tokens_per_s: f64,
+    /// Predictions over what was measured in the same round.
+    calibrated_ratio: f64,
+    /// Nothing after a single round.
+    corrected_ratio: Option<f64>,
 }
 
 pub(crate) fn run(args: &args::Predictions, global: &Args, terminal: &Terminal) -> anyhow::Result<()> {
@@ -69,27 +79,45 @@ pub(crate) fn run(args: &args::Predictions, global: &Args, terminal: &Terminal) 
     Ok(())
 }
 
+/// Each file in a process of its own: memory that one has had would hide what the next takes.
 fn check(args: &args::Predictions, global: &Args, terminal: &Terminal) -> anyhow::Result<()> {
     let mut rows = Vec::new();
-    for path in &args.check {
-        terminal.note(&path.display().to_string());
-        rows.push(check_file(path, args.threads, global)?);
+    match args.check.as_slice() {
+        [path] => rows.push(check_file(path, args, global)?),
+        paths => {
+            for path in paths {
+                terminal.note(&path.display().to_string());
+                rows.extend(check_apart(path, args)?);
+            }
+        }
     }
     if terminal.is_json() { terminal.print_json(&rows) } else { print(&rows, terminal) }
 }
 
-fn check_file(path: &Path, n_threads: Option<u32>, global: &Args) -> anyhow::Result<Row> {
+fn check_apart(path: &Path, args: &args::Predictions) -> anyhow::Result<Vec<Row>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--json", "predictions", "--rounds"]).arg(args.rounds.to_string());
+    if let Some(n) = args.threads {
+        command.arg("--threads").arg(n.to_string());
+    }
+    let output = command.arg("--check").arg(path).output()?;
+    let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+    anyhow::ensure!(output.status.success(), "{}: {}", path.display(), said());
+    serde_json::from_slice(&output.stdout).with_context(said)
+}
+
+fn check_file(path: &Path, args: &args::Predictions, global: &Args) -> anyhow::Result<Row> {
     let facts = open::computable(path)?;
     let mut machine = open::hardware(global, Path::new("."));
     machine.measured = Measured::default();
-    if let Some(n) = n_threads {
+    if let Some(n) = args.threads {
         // As if the program might use no more.
         machine.cpu.n_allowed_cores = n.clamp(1, machine.cpu.n_allowed_cores);
     }
     let wishes = Wishes { context_length: Some(CONTEXT as u32), ..Wishes::default() };
     let plan = plan::plan(&facts, &machine, &wishes).map_err(refused)?;
     let options = plan::load_options(&plan).map_err(refused)?;
-    let assumed = forecast_rate(&facts, &machine, plan.n_threads)?;
+    let assumed = plan::forecast(&facts, &machine, &plan).map_err(refused)?;
 
     let before_bytes = hardware::resident_bytes();
     let model = Model::load(path, &options, &mut |_| Flow::Continue).map_err(refused)?;
@@ -97,47 +125,111 @@ fn check_file(path: &Path, n_threads: Option<u32>, global: &Args) -> anyhow::Res
     fill(&mut session).map_err(refused)?;
     let resident_bytes = hardware::resident_bytes().saturating_sub(before_bytes);
 
-    calibrate_now(&mut machine)?;
-    let calibrated = forecast_rate(&facts, &machine, plan.n_threads)?;
-    let first = generation(&mut session).map_err(refused)?;
-    learn(&facts, &mut machine, plan.n_threads, &first)?;
-    let corrected = forecast_rate(&facts, &machine, plan.n_threads)?;
-    let second = generation(&mut session).map_err(refused)?;
+    let mut rounds = Rounds {
+        facts: &facts,
+        plan: &plan,
+        machine,
+        outcomes: Vec::new(),
+        generation: Vec::new(),
+        prompt: Vec::new(),
+    };
+    for _ in 0..args.rounds.get() {
+        rounds.one(&mut session)?;
+    }
     Ok(Row {
         model: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        architecture: plan.architecture,
-        quant: plan.quant,
+        architecture: plan.architecture.clone(),
+        quant: plan.quant.clone(),
         n_threads: plan.n_threads,
-        first_tokens_per_s: first.generation_tokens_per_s(),
-        tokens_per_s: second.generation_tokens_per_s(),
-        assumed_tokens_per_s: assumed,
-        calibrated_tokens_per_s: calibrated,
-        corrected_tokens_per_s: corrected,
+        generation: Speed::of(&rounds.generation, token_rate(&assumed)),
+        prompt: Speed::of(&rounds.prompt, 1.0 / assumed.prompt_token_s()),
         planned_bytes: plan.ram_bar.parts.iter().map(|part| part.bytes).sum(),
         resident_bytes,
     })
 }
 
-/// A benchmark takes the place of what was known.
-fn calibrate_now(machine: &mut Hardware) -> anyhow::Result<()> {
-    let rates = calibrate::benchmark(machine, Path::new("."), &mut |_| Flow::Continue).map_err(refused)?;
-    machine.measured = Measured { rates: Some(rates), corrections: Vec::new() };
-    Ok(())
+/// Benchmark and run, in turn: what others take of the machine, it takes of both.
+struct Rounds<'a> {
+    facts: &'a ModelFacts,
+    plan: &'a Plan,
+    machine: Hardware,
+    /// What has been learned, latest first.
+    outcomes: Vec<Outcome>,
+    generation: Vec<Round>,
+    prompt: Vec<Round>,
 }
 
-/// As the app learns from an answer.
-fn learn(facts: &ModelFacts, machine: &mut Hardware, n_threads: u32, stats: &GenerateStats) -> anyhow::Result<()> {
-    let forecast = plan::forecast(facts, machine, n_threads).map_err(refused)?;
-    let name = machine_name(machine);
-    let answered = Answered { model: "", forecast: &forecast, machine: &name, is_measured: true, n_threads, stats };
-    let outcomes: Vec<Outcome> = calibrate::outcome(&answered).into_iter().collect();
-    machine.measured.corrections = calibrate::corrections(&outcomes, &name, true);
-    Ok(())
+/// Tokens per second of one round.
+struct Round {
+    measured: f64,
+    calibrated: f64,
+    /// With what earlier rounds have taught; nothing in the first.
+    corrected: Option<f64>,
 }
 
-fn forecast_rate(facts: &ModelFacts, machine: &Hardware, n_threads: u32) -> anyhow::Result<f64> {
-    let forecast = plan::forecast(facts, machine, n_threads).map_err(refused)?;
-    Ok(1.0 / forecast.token_s((DEPTH + N_TOKENS / 2) as u32))
+impl Rounds<'_> {
+    fn one(&mut self, session: &mut Session) -> anyhow::Result<()> {
+        let mut types: Vec<TensorType> = self.facts.tensors.iter().map(|tensor| tensor.tensor_type).collect();
+        types.sort_unstable();
+        types.dedup();
+        let subject = Subject { hardware: &self.machine, folder: Path::new("."), types: &types, measure_card: None };
+        let rates = calibrate::benchmark(&subject, &mut |_| Flow::Continue).map_err(refused)?;
+        self.machine.measured = Measured { rates: Some(rates), corrections: Vec::new() };
+        let calibrated = self.forecast()?;
+        let name = machine_name(&self.machine);
+        self.machine.measured.corrections = calibrate::corrections(&self.outcomes, &name, true);
+        let corrected = if self.outcomes.is_empty() { None } else { Some(self.forecast()?) };
+        let stats = generation(session).map_err(refused)?;
+        self.generation.push(Round {
+            measured: stats.generation_tokens_per_s(),
+            calibrated: token_rate(&calibrated),
+            corrected: corrected.as_ref().map(token_rate),
+        });
+        self.prompt.push(Round {
+            measured: stats.prompt_tokens_per_s(),
+            calibrated: 1.0 / calibrated.prompt_token_s(),
+            corrected: corrected.as_ref().map(|forecast| 1.0 / forecast.prompt_token_s()),
+        });
+        // As the app learns from an answer.
+        let answered = Answered {
+            model: "",
+            forecast: &calibrated,
+            machine: &name,
+            is_measured: true,
+            n_threads: self.plan.n_threads,
+            stats: &stats,
+        };
+        if let Some(outcome) = calibrate::outcome(&answered) {
+            self.outcomes.insert(0, outcome);
+        }
+        Ok(())
+    }
+
+    fn forecast(&self) -> anyhow::Result<Forecast> {
+        plan::forecast(self.facts, &self.machine, self.plan).map_err(refused)
+    }
+}
+
+impl Speed {
+    fn of(rounds: &[Round], assumed_tokens_per_s: f64) -> Self {
+        let corrected = rounds.iter().filter_map(|round| Some(round.corrected? / round.measured));
+        Self {
+            tokens_per_s: median(rounds.iter().map(|round| round.measured).collect()),
+            assumed_tokens_per_s,
+            calibrated_ratio: median(rounds.iter().map(|round| round.calibrated / round.measured).collect()),
+            corrected_ratio: Some(median(corrected.collect())).filter(|ratio| ratio.is_finite()),
+        }
+    }
+}
+
+/// The middle one; of an even number the lower of the two, and of none none.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn token_rate(forecast: &Forecast) -> f64 {
+    1.0 / forecast.token_s((DEPTH + N_TOKENS / 2) as u32)
 }
 
 /// A pass that touches every page: of the weights, which a load reads, and of the cache.
@@ -145,7 +237,7 @@ fn fill(session: &mut Session) -> Result<(), EngineError> {
     session.feed(&tokens(CONTEXT, session.model().n_vocab()), &mut |_| Flow::Continue).map(|_| ())
 }
 
-/// The time that a tenth of the tokens stayed below, told as if all had taken it: what other programs took of the machine
+/// The time that a quarter of the tokens stayed below, told as if all had taken it: what other programs took of the machine
 /// meanwhile does not count, as it does not in a benchmark. One thread alone is timed by what it got of the processor.
 fn generation(session: &mut Session) -> Result<GenerateStats, EngineError> {
     let tokens = tokens(DEPTH + N_TOKENS, session.model().n_vocab());
@@ -165,7 +257,7 @@ fn generation(session: &mut Session) -> Result<GenerateStats, EngineError> {
         n_prompt: DEPTH,
         n_generated: N_TOKENS,
         prompt_ms,
-        generation_ms: times[times.len() / 10] * (N_TOKENS - 1) as f64,
+        generation_ms: times[times.len() / 4] * (N_TOKENS - 1) as f64,
         ..GenerateStats::default()
     })
 }
@@ -207,26 +299,32 @@ fn error_percent(predicted: f64, measured: f64) -> f64 {
 
 fn print(rows: &[Row], terminal: &Terminal) -> anyhow::Result<()> {
     let head = Text::new(
-        "model                               quant     tok/s   assumed  calibrated   corrected    RAM planned   resident   error",
-        "模型                                量化      词元/秒 假设     测速后       修正后       计划内存      实际       误差",
+        "                                              generation: error of the prediction     prompt: the same                        memory\n\
+         model                          quant        tok/s  assumed  benchmark  corrected   tok/s  assumed  benchmark  corrected   planned  resident   error",
+        "                                              生成：预测误差                          提示：预测误差                          内存\n\
+         模型                           量化      词元/秒     假设       测速     修正后 词元/秒     假设       测速     修正后      计划      实际    误差",
     );
     terminal.print_line(terminal.say(&head))?;
     for row in rows {
-        let name: String = row.model.chars().take(35).collect();
-        let share = |predicted: f64, measured: f64| format!("{:>+6.0}%", error_percent(predicted, measured));
+        let name: String = row.model.chars().take(30).collect();
         terminal.print_line(&format!(
-            "{name:<36}{:<8}{:>7.1}{:>10}{:>12}{:>12}{:>15}{:>11}{:>+7.1}%",
+            "{name:<31}{:<10}{}{}{:>10}{:>10}{:>+7.1}%",
             row.quant,
-            row.first_tokens_per_s,
-            share(row.assumed_tokens_per_s, row.first_tokens_per_s),
-            share(row.calibrated_tokens_per_s, row.first_tokens_per_s),
-            share(row.corrected_tokens_per_s, row.tokens_per_s),
+            speed_words(&row.generation),
+            speed_words(&row.prompt),
             size(row.planned_bytes),
             size(row.resident_bytes),
             error_percent(row.planned_bytes as f64, row.resident_bytes as f64),
         ))?;
     }
     Ok(())
+}
+
+fn speed_words(speed: &Speed) -> String {
+    let error = |ratio: f64| format!("{:+.0}%", (ratio - 1.0) * 100.0);
+    let assumed = speed.assumed_tokens_per_s / speed.tokens_per_s;
+    let (calibrated, corrected) = (error(speed.calibrated_ratio), speed.corrected_ratio.map_or("-".to_owned(), error));
+    format!("{:>8.1}{:>9}{calibrated:>11}{corrected:>11}", speed.tokens_per_s, error(assumed))
 }
 
 #[cfg(test)]
@@ -237,6 +335,15 @@ mod tests {
     fn errors_are_of_what_was_measured() {
         assert_eq!(error_percent(12.0, 10.0).round(), 20.0);
         assert_eq!(error_percent(8.0, 10.0).round(), -20.0);
+    }
+
+    #[test]
+    fn rounds_count_by_their_middle_and_the_first_teaches_only() {
+        let round = |measured, calibrated, corrected| Round { measured, calibrated, corrected };
+        let rounds = [round(10.0, 20.0, None), round(10.0, 12.0, Some(11.0)), round(20.0, 22.0, Some(21.0))];
+        let speed = Speed::of(&rounds, 15.0);
+        assert_eq!((speed.tokens_per_s, speed.calibrated_ratio, speed.corrected_ratio), (10.0, 1.2, Some(1.05)));
+        assert_eq!(Speed::of(&rounds[..1], 1.0).corrected_ratio, None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 use std::sync::mpsc::channel;
 
 use tandem_core::api;
-use tandem_core::wire::{LoadRequest, Text, Trial, TuneEvent, Tuning, Wishes};
+use tandem_core::wire::{FileUse, LoadRequest, Text, Trial, TuneEvent, Tuning, Wishes};
 use tandem_engine::Flow;
 
 use crate::args::{self, Args};
@@ -46,18 +46,29 @@ pub(crate) fn run(args: &args::Tune, global: &Args, terminal: &Terminal) -> anyh
 }
 
 fn print(tuning: &Tuning, terminal: &Terminal) -> anyhow::Result<()> {
-    let head =
-        Text::new("  threads   batch   cache     prompt     answer", "  线程      批次    缓存      提示       回答");
+    let head = Text::new(
+        "  threads   batch   cache   file        prompt     answer",
+        "  线程      批次    缓存    文件         提示       回答",
+    );
     terminal.print_line(terminal.say(&head))?;
     for trial in &tuning.trials {
-        let Trial { n_threads, n_batch, kv_type, prompt_tokens_per_s, tokens_per_s, is_safe } = trial;
-        let is_kept = (*n_threads, *n_batch, kv_type) == (tuning.n_threads, tuning.n_batch, &tuning.kv_type);
+        let Trial { n_threads, n_batch, kv_type, file_use, prompt_tokens_per_s, tokens_per_s, is_safe } = trial;
+        let is_kept = (*n_threads, *n_batch, kv_type, file_use)
+            == (tuning.n_threads, tuning.n_batch, &tuning.kv_type, &tuning.file_use);
+        let file = match file_use {
+            FileUse::Copied => Text::new("copied", "复制"),
+            FileUse::ReadAhead | FileUse::AsNeeded => Text::new("mapped", "映射"),
+        };
+        let file = terminal.say(&file);
         let mark = if is_kept { "*" } else { " " };
         let not_safe = Text::new("  not safe: memory is short", "  不安全：内存不足");
         let note = if *is_safe { "" } else { terminal.say(&not_safe) };
         terminal.print_line(&format!(
-            "{mark} {n_threads:>7}{n_batch:>8}   {kv_type:<6}{prompt_tokens_per_s:>10.1}{tokens_per_s:>11.1}{note}"
+            "{mark} {n_threads:>7}{n_batch:>8}   {kv_type:<6}  {file:<6}{prompt_tokens_per_s:>12.1}{tokens_per_s:>11.1}{note}"
         ))?;
+    }
+    for text in &tuning.not_tried {
+        terminal.note(terminal.say(text));
     }
     let took = Text::new(format!("{:.0} s", tuning.took_ms / 1e3), format!("{:.0} 秒", tuning.took_ms / 1e3));
     terminal.note(terminal.say(&took));

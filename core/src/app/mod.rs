@@ -492,6 +492,7 @@ fn calibrator(
         store: Arc::clone(store),
         prober: Arc::clone(prober),
         models_dir: Box::new(move || lock_of(&remote).models_dir.clone()),
+        measure_card: None,
         is_idle: Box::new(move || matches!(runtime.activity().0, Phase::Empty | Phase::Idle)),
         on_state: Box::new(move |state| watchers.tell(&AppEvent::Calibration { state })),
     })

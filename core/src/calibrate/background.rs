@@ -10,7 +10,7 @@ use std::time::Duration;
 use tandem_engine::Flow;
 use tandem_engine::error::EngineError;
 
-use super::{CalibrateError, benchmark, machine_name, measured};
+use super::{CalibrateError, MeasureCard, Subject, benchmark, machine_name, measured};
 use crate::error::Explain;
 use crate::hardware::Prober;
 use crate::store::Store;
@@ -27,6 +27,8 @@ pub struct Surroundings {
     pub prober: Arc<Prober>,
     /// Where models lie, for the disk.
     pub models_dir: Box<dyn Fn() -> PathBuf + Send + Sync>,
+    /// The device layer, if there is one that can measure cards.
+    pub measure_card: Option<Box<MeasureCard>>,
     /// Whether nothing is loading or answering.
     pub is_idle: Box<dyn Fn() -> bool + Send + Sync>,
     /// Hears of every change.
@@ -127,10 +129,12 @@ impl Shared {
     }
 
     fn benchmark(&self) -> Result<MachineRates, CalibrateError> {
-        let Surroundings { store, prober, models_dir, is_idle, .. } = &self.surroundings;
+        let Surroundings { store, prober, models_dir, measure_card, is_idle, .. } = &self.surroundings;
         let folder = models_dir();
         let hardware = prober.hardware(&folder);
-        let rates = benchmark(&hardware, &folder, &mut |progress| {
+        let subject =
+            Subject { hardware: &hardware, folder: &folder, types: &[], measure_card: measure_card.as_deref() };
+        let rates = benchmark(&subject, &mut |progress| {
             self.enter(CalibrationState::Running { progress });
             if self.is_skipped() || !is_idle() { Flow::Break } else { Flow::Continue }
         })?;
@@ -194,6 +198,7 @@ mod tests {
             store: Arc::new(Store::open(Path::new(":memory:")).unwrap().store),
             prober: Arc::new(Prober::new(ProbeOptions::default())),
             models_dir: Box::new(|| PathBuf::from(".")),
+            measure_card: None,
             is_idle: Box::new(move || is_idle),
             on_state,
         })

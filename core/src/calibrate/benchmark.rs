@@ -1,5 +1,6 @@
-//! The benchmark: memory by number of threads, the kernel of every type of weights, a layer's own cost, the disk. Each figure
-//! is the best of several short runs, so that moments taken by other programs do not count.
+//! The benchmark: memory by number of threads, the kernel of every type of weights, a layer's own cost, the disk, and cards
+//! where a device layer can measure them. Each figure is one that a quarter of several short runs stayed below: moments taken
+//! by other programs do not count, and neither does the luckiest one.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use tandem_engine::Flow;
 use tandem_engine::cpu::{Cpu, Isa, Rounding};
 use tandem_engine::error::EngineError;
+use tandem_engine::gguf::TensorType;
 use tandem_engine::probe::{NextWeights, ProductProbe, ProductShape, ReadProbe};
 use tandem_engine::quant::FORMATS;
 
@@ -14,7 +16,7 @@ use super::{machine_name, small_model};
 use crate::error::{Explain, FileError, cancelled};
 use crate::hardware::uncached;
 use crate::store::now_ms;
-use crate::wire::{Failure, Hardware, KernelRate, MachineRates, ReadRate};
+use crate::wire::{CardRates, Failure, Gpu, Hardware, KernelRate, MachineRates, ReadRate};
 
 /// Memory that is read: more than caches hold, and a small part of what is free.
 const MEMORY_BYTES: usize = 256 << 20;
@@ -29,7 +31,22 @@ const N_PROMPT_TOKENS: usize = 64;
 /// Runs of which the best counts: so many, or fewer where they take longer than this together.
 const N_RUNS: usize = 24;
 const MIN_RUNS: usize = 5;
-const RUNS_TAKE: Duration = Duration::from_millis(60);
+const RUNS_TAKE: Duration = Duration::from_millis(40);
+
+/// Measures a card; `None` if it cannot.
+pub type MeasureCard = dyn Fn(&Gpu) -> Option<CardRates> + Send + Sync;
+
+/// What is measured.
+pub struct Subject<'a> {
+    /// The machine.
+    pub hardware: &'a Hardware,
+    /// Where models lie, for the disk.
+    pub folder: &'a Path,
+    /// Types of weights; all that the engine knows if none is named.
+    pub types: &'a [TensorType],
+    /// The device layer, if there is one.
+    pub measure_card: Option<&'a MeasureCard>,
+}
 
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
@@ -47,17 +64,16 @@ pub enum CalibrateError {
 
 /// Measures this machine.
 ///
-/// folder   where models lie, for the disk
 /// on       gets the part that is done, 0 to 1, about every 50 ms; `Break` stops
-pub fn benchmark(
-    hardware: &Hardware,
-    folder: &Path,
-    on: &mut dyn FnMut(f64) -> Flow,
-) -> Result<MachineRates, CalibrateError> {
+pub fn benchmark(subject: &Subject<'_>, on: &mut dyn FnMut(f64) -> Flow) -> Result<MachineRates, CalibrateError> {
+    let Subject { hardware, folder, types, measure_card } = *subject;
     let started = Instant::now();
     let n_threads = n_threads(hardware);
-    let mut steps =
-        Steps { n_done: 0, n_all: thread_counts(n_threads).len() + FORMATS.len() + small_model::N_STEPS + 1, on };
+    let is_asked = |tensor_type: &TensorType| types.is_empty() || types.contains(tensor_type);
+    let types: Vec<TensorType> = FORMATS.iter().map(|format| format.tensor_type).filter(is_asked).collect();
+    let n_cards = measure_card.map_or(0, |_| hardware.gpus.len());
+    let n_all = thread_counts(n_threads).len() + types.len() + small_model::N_STEPS + n_cards + 1;
+    let mut steps = Steps { n_done: 0, n_all, on };
     steps.next()?;
     let free_bytes = usize::try_from(hardware.ram_available_bytes / 8).unwrap_or(usize::MAX);
     let memory = ReadProbe::new(MEMORY_BYTES.min(free_bytes).max(LEAST_MEMORY_BYTES))?;
@@ -69,7 +85,7 @@ pub fn benchmark(
     for n in thread_counts(n_threads) {
         let cpu = Cpu::new(isa, n as usize).map_err(EngineError::from)?;
         let mut first = 0;
-        let seconds = best_seconds(|| {
+        let seconds = usual_seconds(|| {
             std::hint::black_box(memory.read_part(&cpu, first..first + PART_BYTES));
             first = (first + PART_BYTES) % (memory.n_bytes() - PART_BYTES);
         });
@@ -77,11 +93,16 @@ pub fn benchmark(
         steps.next()?;
     }
     let mut kernels = Vec::new();
-    for format in FORMATS {
-        kernels.push(kernel(format.tensor_type, &memory, &one, &all, n_threads)?);
+    for tensor_type in types {
+        kernels.push(kernel(tensor_type, &memory, &one, &all, n_threads)?);
         steps.next()?;
     }
     drop(memory);
+    let mut cards = Vec::new();
+    for (gpu, measure) in hardware.gpus.iter().zip(measure_card.into_iter().cycle()) {
+        cards.extend(measure(gpu));
+        steps.next()?;
+    }
     let layers = small_model::measure(n_threads, &mut || steps.next())?;
     let disk_bytes_per_s = uncached::read_rate(folder);
     Ok(MachineRates {
@@ -94,6 +115,7 @@ pub fn benchmark(
         layer_s_per_value: layers.layer_s_per_value,
         attention_bytes_per_s: layers.attention_bytes_per_s,
         disk_bytes_per_s,
+        cards,
     })
 }
 
@@ -109,7 +131,7 @@ fn thread_counts(n_threads: u32) -> Vec<u32> {
 }
 
 fn kernel(
-    tensor_type: tandem_engine::gguf::TensorType,
+    tensor_type: TensorType,
     memory: &ReadProbe,
     one: &Cpu,
     all: &Cpu,
@@ -123,35 +145,47 @@ fn kernel(
     let bytes_per_s = |cpu: &Cpu, n_bytes: usize, next: NextWeights, rounding: Rounding| -> Result<f64, EngineError> {
         let mut probe = probe(cpu, n_bytes, next, 1, rounding)?;
         let n_bytes = probe.n_bytes() as f64;
-        Ok(n_bytes / best_seconds(|| probe.run(cpu)))
+        Ok(n_bytes / usual_seconds(|| probe.run(cpu)))
     };
-    let mut prompt = probe(one, CACHED_BYTES, same, N_PROMPT_TOKENS, once)?;
-    let n_ops = prompt.n_ops();
+    let ops_per_s = |cpu: &Cpu, n_bytes: usize| -> Result<f64, EngineError> {
+        let mut probe = probe(cpu, n_bytes, same, N_PROMPT_TOKENS, once)?;
+        let n_ops = probe.n_ops();
+        Ok(n_ops / usual_seconds(|| probe.run(cpu)))
+    };
+    let other = NextWeights::Other;
     Ok(KernelRate {
         tensor_type: tensor_type.to_string(),
-        one_thread_bytes_per_s: bytes_per_s(one, PART_BYTES / 2, NextWeights::Other, once)?,
-        one_thread_twice_bytes_per_s: bytes_per_s(one, PART_BYTES / 2, NextWeights::Other, Rounding::Twice)?,
-        all_threads_bytes_per_s: bytes_per_s(all, PART_BYTES, NextWeights::Other, once)?,
+        one_thread_bytes_per_s: bytes_per_s(one, PART_BYTES / 2, other, once)?,
+        one_thread_twice_bytes_per_s: bytes_per_s(one, PART_BYTES / 2, other, Rounding::Twice)?,
+        all_threads_bytes_per_s: bytes_per_s(all, PART_BYTES, other, once)?,
+        all_threads_twice_bytes_per_s: bytes_per_s(all, PART_BYTES, other, Rounding::Twice)?,
         n_threads,
         cached_bytes_per_s: bytes_per_s(one, CACHED_BYTES, same, once)?,
-        prompt_ops_per_s: n_ops / best_seconds(|| prompt.run(one)),
+        prompt_ops_per_s: ops_per_s(one, CACHED_BYTES)?,
+        all_threads_prompt_ops_per_s: ops_per_s(all, CACHED_BYTES * n_threads as usize)?,
     })
 }
 
-/// Best of some runs behind one that is not counted, seconds.
-fn best_seconds(mut run: impl FnMut()) -> f64 {
+/// What a quarter of some runs stayed below, behind one that is not counted, seconds.
+fn usual_seconds(mut run: impl FnMut()) -> f64 {
     run();
     let started = Instant::now();
-    let mut best = Duration::MAX;
+    let mut times = Vec::with_capacity(N_RUNS);
     for n in 0..N_RUNS {
         if n >= MIN_RUNS && started.elapsed() > RUNS_TAKE {
             break;
         }
         let started = Instant::now();
         run();
-        best = best.min(started.elapsed());
+        times.push(started.elapsed());
     }
-    best.as_secs_f64().max(1e-9)
+    lower_quartile(&mut times).as_secs_f64().max(1e-9)
+}
+
+/// Time that a quarter stayed below; zero of none.
+pub(super) fn lower_quartile(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 4).copied().unwrap_or_default()
 }
 
 /// What is done, told after each step.
@@ -200,11 +234,52 @@ mod tests {
         let hardware = Prober::new(ProbeOptions::default()).hardware(Path::new("."));
         for n_left in [0, 1, 3] {
             let mut n_left = n_left;
-            let result = benchmark(&hardware, Path::new("."), &mut |_| {
+            let result = benchmark(&subject(&hardware, None), &mut |_| {
                 n_left -= 1;
                 if n_left < 0 { Flow::Break } else { Flow::Continue }
             });
             assert!(matches!(result, Err(CalibrateError::Cancelled)));
         }
+    }
+
+    fn subject<'a>(hardware: &'a Hardware, measure_card: Option<&'a MeasureCard>) -> Subject<'a> {
+        Subject { hardware, folder: Path::new("."), types: &[TensorType::Q4_K], measure_card }
+    }
+
+    #[test]
+    fn only_what_is_asked_is_measured_and_cards_by_the_device_layer() {
+        let mut hardware = Prober::new(ProbeOptions::default()).hardware(Path::new("."));
+        let gpu = |index, name: &str| Gpu {
+            index,
+            name: name.to_owned(),
+            vram_total_bytes: 8 << 30,
+            vram_free_bytes: 7 << 30,
+            driver: String::new(),
+            load_percent: None,
+            temperature_c: None,
+        };
+        hardware.gpus = vec![gpu(0, "one"), gpu(1, "another")];
+        let measure = |gpu: &Gpu| {
+            let rates = CardRates { name: gpu.name.clone(), read_bytes_per_s: 2e11, ..CardRates::default() };
+            (gpu.index == 1).then_some(rates)
+        };
+        let mut seen = Vec::new();
+        let mut note = |progress| {
+            seen.push(progress);
+            Flow::Continue
+        };
+        let rates = benchmark(&subject(&hardware, Some(&measure)), &mut note).unwrap();
+        assert_eq!(rates.kernels.iter().map(|kernel| kernel.tensor_type.as_str()).collect::<Vec<_>>(), ["Q4_K"]);
+        assert_eq!(rates.cards.iter().map(|card| card.name.as_str()).collect::<Vec<_>>(), ["another"]);
+        assert!(seen.is_sorted() && seen.iter().all(|progress| (0.0..=1.0).contains(progress)), "{seen:?}");
+        let kernel = &rates.kernels[0];
+        assert!(kernel.all_threads_twice_bytes_per_s > 0.0 && kernel.all_threads_prompt_ops_per_s > 0.0);
+    }
+
+    #[test]
+    fn a_quarter_of_the_runs_is_below() {
+        let mut times: Vec<Duration> = (1..=24).rev().map(Duration::from_millis).collect();
+        assert_eq!(lower_quartile(&mut times), Duration::from_millis(7));
+        assert_eq!(lower_quartile(&mut []), Duration::ZERO);
     }
 }

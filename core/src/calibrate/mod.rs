@@ -7,7 +7,7 @@ mod learn;
 mod small_model;
 
 pub use background::{Calibrator, Surroundings};
-pub use benchmark::{CalibrateError, benchmark};
+pub use benchmark::{CalibrateError, MeasureCard, Subject, benchmark};
 pub use learn::{Answered, corrections, learn, measured, outcome};
 
 use crate::wire::{Cpu, Hardware};

@@ -12,6 +12,7 @@ use tandem_engine::model::{LoadOptions, Model};
 use tandem_engine::session::Session;
 
 use super::CalibrateError;
+use super::benchmark::lower_quartile;
 use crate::error::{FileAction, FileError};
 
 /// Steps that `measure` reports.
@@ -24,7 +25,7 @@ const N_FF: u32 = 256;
 const N_VOCAB: u64 = 64;
 const NARROW: u32 = 256;
 const WIDE: u32 = 1024;
-/// Tokens in the context where attention is measured, and tokens of which the best counts.
+/// Tokens in the context where attention is measured, and tokens that are timed.
 const DEPTH: usize = 1024;
 const N_TOKENS: usize = 48;
 
@@ -59,7 +60,7 @@ pub(super) fn measure(
     })
 }
 
-/// Best time of a token behind so many others.
+/// Time of a token behind so many others that a quarter of them stayed below.
 fn token_seconds(session: &mut Session, n_before: usize) -> Result<f64, EngineError> {
     let tokens: Vec<u32> = (0..n_before + N_TOKENS + 1).map(|i| (i % N_VOCAB as usize) as u32).collect();
     session.clear();
@@ -68,10 +69,9 @@ fn token_seconds(session: &mut Session, n_before: usize) -> Result<f64, EngineEr
     for n in n_before + 2..=tokens.len() {
         let started = Instant::now();
         session.feed(&tokens[..n], &mut |_| Flow::Continue)?;
-        seconds.push(started.elapsed().as_secs_f64());
+        seconds.push(started.elapsed());
     }
-    seconds.sort_by(f64::total_cmp);
-    Ok(seconds[0])
+    Ok(lower_quartile(&mut seconds).as_secs_f64())
 }
 
 fn session(n_embd: u32, n_threads: u32) -> Result<Session, CalibrateError> {

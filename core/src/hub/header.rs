@@ -60,7 +60,7 @@ impl Hub {
         let mut bytes = Vec::new();
         let mut wanted_bytes = FIRST_BYTES.min(resolved.size_bytes);
         loop {
-            self.extend_prefix(file, &resolved, &mut bytes, wanted_bytes).await?;
+            self.extend_patiently(file, &resolved, &mut bytes, wanted_bytes).await?;
             let size_bytes = resolved.size_bytes;
             let parsed = spawn_blocking(move || (ModelFacts::from_prefix(&bytes, size_bytes), bytes)).await;
             let (parsed, prefix) = parsed.expect("the parser does not panic");
@@ -79,6 +79,24 @@ impl Hub {
                     wanted_bytes = at_least_bytes.max(doubled).min(MAX_BYTES).min(size_bytes);
                     bytes = prefix;
                 }
+            }
+        }
+    }
+
+    /// The same as `extend_prefix`, again from where it stopped when the connection breaks.
+    async fn extend_patiently(
+        &self,
+        file: &RepoFile,
+        resolved: &Resolved,
+        bytes: &mut Vec<u8>,
+        wanted_bytes: u64,
+    ) -> Result<(), HubError> {
+        let mut n_left = N_TRIES;
+        loop {
+            n_left -= 1;
+            match self.extend_prefix(file, resolved, bytes, wanted_bytes).await {
+                Err(HubError::Network { fault: NetworkFault::Lost | NetworkFault::TimedOut, .. }) if n_left > 0 => {}
+                ended => return ended,
             }
         }
     }
@@ -180,6 +198,8 @@ fn file_name(path: &str) -> &str {
 
 /// Shards of one model whose headers are read at a time.
 const N_SHARDS_AT_ONCE: usize = 4;
+/// Connections that may break before a header counts as unreadable.
+const N_TRIES: u32 = 3;
 /// Enough for the headers of small vocabularies.
 const FIRST_BYTES: u64 = 1 << 20;
 /// Vocabularies of 260 thousand tokens take about 20 MB.

@@ -1,6 +1,7 @@
-//! What graphics cards can read from their own memory: published figures by name, an assumption by size for others.
+//! What graphics cards can do: as a device layer has measured them; else what they read from their own memory by published
+//! figures, by name, an assumption by size for others.
 use super::speed::Range;
-use crate::wire::Gpu;
+use crate::wire::{CardRates, Gpu, MachineRates};
 
 /// Part of the name and GB/s, one card a line.
 const CARDS: &str = include_str!("cards.tsv");
@@ -11,8 +12,45 @@ const BYTES_PER_S_PER_GIB: f64 = 36e9;
 /// And how far off that may be.
 const UNKNOWN: Range = Range { low: 0.5, likely: 1.0, high: 1.5 };
 
-/// Weights that a card reads for one token after another, bytes per second.
-pub(super) fn read_rate(gpu: &Gpu) -> Range {
+/// From one device to the other and back. Source: 10 to 30 microseconds each way.
+const HAND_OVER_S: f64 = 40e-6;
+/// From main memory to a card, bytes per second. Source: PCIe 3.0 x8, as many laptops have it, at 85 %.
+const UPLOAD_BYTES_PER_S: f64 = 6.7e9;
+/// How far off a measured card may be.
+const MEASURED_SPREAD: f64 = 0.1;
+
+/// What a card does per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct CardSpeed {
+    /// Weights that it reads for one token after another, bytes per second.
+    pub(super) read: Range,
+    /// From main memory to the card, bytes per second.
+    pub(super) upload_bytes_per_s: f64,
+    /// From one device to the other and back, seconds, beside the bytes.
+    pub(super) hand_over_s: f64,
+}
+
+impl CardSpeed {
+    /// As it was measured, if it was; else as published.
+    pub(super) fn of(gpu: &Gpu, measured: Option<&MachineRates>) -> Self {
+        let is_it = |card: &&CardRates| card.name == gpu.name && card.read_bytes_per_s > 0.0;
+        match measured.and_then(|rates| rates.cards.iter().find(is_it)) {
+            Some(card) => Self {
+                read: Range::around(card.read_bytes_per_s, MEASURED_SPREAD),
+                upload_bytes_per_s: card.upload_bytes_per_s.max(1.0),
+                hand_over_s: card.hand_over_s.max(0.0),
+            },
+            None => Self { read: assumed(gpu), upload_bytes_per_s: UPLOAD_BYTES_PER_S, hand_over_s: HAND_OVER_S },
+        }
+    }
+
+    /// Seconds for one token's activations to the card and back, of a chunk of so many tokens.
+    pub(super) fn hand_over_s(&self, n_values: f64, n_tokens: f64) -> f64 {
+        self.hand_over_s / n_tokens.max(1.0) + 2.0 * n_values * size_of::<f32>() as f64 / self.upload_bytes_per_s
+    }
+}
+
+fn assumed(gpu: &Gpu) -> Range {
     let (rate, spread) = match published(&gpu.name) {
         Some(gb_per_s) => (gb_per_s * 1e9, Range { low: 1.0, likely: 1.0, high: 1.0 }),
         None => {
@@ -47,6 +85,36 @@ fn contains_words(name: &str, part: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_measured_outranks_what_is_published_and_another_cards_figures_mean_nothing() {
+        let gpu = |name: &str| Gpu {
+            index: 0,
+            name: name.to_owned(),
+            vram_total_bytes: 12 << 30,
+            vram_free_bytes: 11 << 30,
+            driver: String::new(),
+            load_percent: None,
+            temperature_c: None,
+        };
+        let card = CardRates {
+            name: "NVIDIA GeForce RTX 3060".into(),
+            read_bytes_per_s: 300e9,
+            upload_bytes_per_s: 12e9,
+            hand_over_s: 10e-6,
+        };
+        let rates = MachineRates { cards: vec![card], ..MachineRates::default() };
+        let measured = CardSpeed::of(&gpu("NVIDIA GeForce RTX 3060"), Some(&rates));
+        assert_eq!((measured.read.likely, measured.upload_bytes_per_s, measured.hand_over_s), (300e9, 12e9, 10e-6));
+        let published = CardSpeed::of(&gpu("NVIDIA GeForce RTX 3060"), None);
+        assert_eq!(published.read.likely, 360e9 * EFFICIENCY.likely);
+        assert!(measured.read.high - measured.read.low < published.read.high - published.read.low);
+        let other = CardSpeed::of(&gpu("NVIDIA GeForce RTX 4090"), Some(&rates));
+        assert_eq!(other.read.likely, 1008e9 * EFFICIENCY.likely);
+        // 2048 values of four bytes to the card and back, at 12 GB/s.
+        assert!((measured.hand_over_s(2048.0, 1.0) - (10e-6 + 16384.0 / 12e9)).abs() < 1e-12);
+        assert!(measured.hand_over_s(2048.0, 512.0) < measured.hand_over_s(2048.0, 1.0));
+    }
 
     #[test]
     fn the_table_names_each_card_once_with_a_rate() {

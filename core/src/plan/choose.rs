@@ -53,6 +53,8 @@ pub(super) enum KvWhy {
     Usual,
     /// Somebody asked for it.
     Wish,
+    /// It was the fastest of those tried.
+    Tuned,
     /// Only so the context finds room.
     Room,
 }
@@ -70,13 +72,21 @@ pub(super) struct Chooser<'a> {
 impl<'a> Chooser<'a> {
     pub(super) fn new(planner: &'a Planner<'a>) -> Self {
         let takes = |types: &KvTypes| planner.sizes.layers.iter().all(|layer| layer.kv.takes(*types));
-        let wish = planner.wishes.kv_type.as_deref().and_then(|name| name.parse().ok()).filter(takes);
-        let small = Some(SMALL_TYPES).filter(takes);
+        let named = |name: Option<&String>| name.and_then(|name| name.parse().ok()).filter(takes);
+        let wish: Option<KvTypes> = named(planner.wishes.kv_type.as_ref());
+        let tuned: Option<KvTypes> = named(planner.wishes.tuned.as_ref().map(|tuned| &tuned.kv_type));
+        let first = tuned.unwrap_or(USUAL_TYPES);
+        // What was fastest is a beginning, no wish: a smaller one may still be needed.
+        let small = Some(SMALL_TYPES).filter(takes).filter(|small| *small != first);
         let trained = planner.sizes.max_context.max(1);
         Self {
             planner,
-            types: wish.map_or_else(|| std::iter::once(USUAL_TYPES).chain(small).collect(), |wish| vec![wish]),
-            kv_why: if wish.is_some() { KvWhy::Wish } else { KvWhy::Usual },
+            types: wish.map_or_else(|| std::iter::once(first).chain(small).collect(), |wish| vec![wish]),
+            kv_why: match (wish, tuned) {
+                (Some(_), _) => KvWhy::Wish,
+                (None, Some(_)) => KvWhy::Tuned,
+                (None, None) => KvWhy::Usual,
+            },
             trained,
             shortest: MIN_CONTEXT.min(trained),
         }
@@ -117,10 +127,10 @@ impl<'a> Chooser<'a> {
         let layout = self.best_at(length);
         ContextStep {
             context_length: length,
-            kv_bytes: layout.kv_bytes(self.planner.engine),
+            kv_bytes: layout.kv_bytes(),
             kv_type: layout.context.kv_types.to_string(),
             n_layers_on_gpu: layout.split.as_ref().map_or(0, |split| split.n_whole_layers(self.planner.sizes)),
-            generation_tokens_per_s: layout.prediction.generation.likely,
+            generation_tokens_per_s: layout.full_rate,
             verdict: layout.verdict(),
         }
     }
@@ -129,19 +139,17 @@ impl<'a> Chooser<'a> {
         self.planner.at(Context { length, kv_types })
     }
 
-    /// With the usual cache, or with a smaller one if only that leaves the weights in memory, or only that works at all.
+    /// With the usual cache, or with a smaller one if only that leaves something to spare, or leaves the weights in memory, or
+    /// works at all.
     fn best_at(&self, length: u32) -> Layout {
-        let usual = self.at(length, self.types[0]);
-        if usual.works() && usual.ram.missing_bytes() == 0 {
-            return usual;
-        }
-        let others: Vec<Layout> = self.types[1..].iter().map(|types| self.at(length, *types)).collect();
-        let fits = others.iter().position(|layout| layout.works() && layout.ram.missing_bytes() == 0);
-        let works = || others.iter().position(Layout::works).filter(|_| !usual.works());
-        match fits.or_else(works) {
-            Some(i) => others[i].clone(),
-            None => usual,
-        }
+        let all: Vec<Layout> = self.types.iter().map(|types| self.at(length, *types)).collect();
+        let steps: [fn(&Layout) -> bool; 3] = [
+            |layout| layout.works() && layout.ram.spare_bytes() >= TIGHT_BYTES,
+            |layout| layout.works() && layout.ram.missing_bytes() == 0,
+            Layout::works,
+        ];
+        let best = steps.iter().find_map(|is_good| all.iter().position(is_good));
+        all[best.unwrap_or(0)].clone()
     }
 
     /// A wish is a constraint: it may push weights out to disk, with a warning. Where it does not work, the longest that does.
@@ -156,22 +164,18 @@ impl<'a> Chooser<'a> {
         (self.best_at(nearest.unwrap_or(shortest)), ContextWhy::NearestToWish)
     }
 
-    /// The default, or the longest below it with which everything fits; else the shortest.
+    /// The default, or the longest below it with which everything fits; else the shortest, if need be with a smaller cache.
     fn usual(&self) -> (Layout, ContextWhy) {
         let wanted = DEFAULT_CONTEXT.min(self.trained);
-        let first = self.at(wanted, self.types[0]);
-        if first.ram.missing_bytes() == 0 {
-            return (first, if wanted < DEFAULT_CONTEXT { ContextWhy::Trained } else { ContextWhy::Default });
-        }
-        let shorter = ladder(wanted, self.shortest).map(|length| self.at(length, self.types[0]));
-        let mut last = first;
-        for layout in shorter {
-            last = layout;
-            if last.ram.missing_bytes() == 0 {
-                break;
-            }
-        }
-        (last, ContextWhy::Room)
+        let mut lengths = std::iter::once(wanted).chain(ladder(wanted, self.shortest));
+        let fitting = lengths.find(|length| self.at(*length, self.types[0]).ram.missing_bytes() == 0);
+        let layout = self.best_at(fitting.unwrap_or(self.shortest));
+        let why = match layout.context.length {
+            length if length < wanted => ContextWhy::Room,
+            _ if wanted < DEFAULT_CONTEXT => ContextWhy::Trained,
+            _ => ContextWhy::Default,
+        };
+        (layout, why)
     }
 
     /// The longest with which everything fits and something is left.
@@ -187,7 +191,7 @@ impl<'a> Chooser<'a> {
     /// A shorter context where that brings more of the model on the card.
     fn faster(&self) -> (Layout, ContextWhy) {
         let (usual, why) = self.usual();
-        let short = self.at(FAST_CONTEXT.min(usual.context.length), self.types[0]);
+        let short = self.at(FAST_CONTEXT.min(usual.context.length), usual.context.kv_types);
         let rate = |layout: &Layout| layout.prediction.generation.likely;
         if rate(&short) > rate(&usual) * WORTHWHILE_GAIN { (short, ContextWhy::Faster) } else { (usual, why) }
     }

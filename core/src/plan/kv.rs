@@ -2,6 +2,8 @@
 //! size. The engine says what; here it becomes bytes.
 use tandem_engine::kv::{CacheOptions, CacheShape, KvShape, KvType, KvTypes};
 
+use crate::wire::Keeps;
+
 /// What one layer keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LayerKv(pub(super) CacheShape);
@@ -16,6 +18,16 @@ impl LayerKv {
     /// Whether anything grows with the context.
     pub(super) fn is_cached(&self) -> bool {
         matches!(self.0, CacheShape::Attention(_))
+    }
+
+    /// What it remembers, in a word.
+    pub(super) fn keeps(&self) -> Keeps {
+        match self.0 {
+            CacheShape::Nothing => Keeps::Nothing,
+            CacheShape::Attention(KvShape { window: Some(_), .. }) => Keeps::Window,
+            CacheShape::Attention(_) => Keeps::All,
+            CacheShape::Recurrent { .. } => Keeps::State,
+        }
     }
 
     /// Whether its heads can be stored so.

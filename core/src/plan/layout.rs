@@ -31,7 +31,7 @@ pub(super) struct Planner<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     pub(super) context: Context,
-    /// What the card holds, or will hold once the engine uses it.
+    /// What the card holds and computes.
     pub(super) split: Option<Split>,
     pub(super) ram: Ram,
     pub(super) prediction: Prediction,
@@ -52,18 +52,35 @@ pub(super) struct Ram {
 }
 
 impl Planner<'_> {
-    /// The fastest layout for a context.
+    /// The fastest layout for a context; with a wish for layers on the card that does not work, the nearest that does.
     pub(super) fn at(&self, context: Context) -> Layout {
-        let splits = place::splits(self.sizes, self.hardware, context, self.wishes.n_gpu_layers);
-        // A cache is worth its place when there is something in it.
-        let full_rate = |split: Option<&Split>| self.lay_out(context, split, context.length).1.generation.likely;
-        let rated = splits.into_iter().map(|split| (full_rate(Some(&split)), split));
+        let wished = self.with_layers(context, self.wishes.n_gpu_layers);
+        let Some(wish) = self.wishes.n_gpu_layers.filter(|_| self.engine == Engine::WithGpu && !wished.works()) else {
+            return wished;
+        };
+        let most = self.sizes.n_layers() + self.sizes.n_layers_ahead + 1;
+        let wish = wish.min(most);
+        let nearest = (1..=most).flat_map(|step| [wish.checked_add(step), wish.checked_sub(step)]).flatten();
+        let mut others = nearest.filter(|n| *n <= most).map(|n| self.with_layers(context, Some(n)));
+        others.find(Layout::works).unwrap_or(wished)
+    }
+
+    fn with_layers(&self, context: Context, n_gpu_layers: Option<u32>) -> Layout {
+        let splits = match self.engine {
+            Engine::WithGpu => place::splits(self.sizes, self.hardware, context, n_gpu_layers, self.wishes),
+            Engine::CpuOnly => Vec::new(),
+        };
+        // A cache is worth its place when there is something in it; what finds no room is worth nothing.
+        let rate = |split: Option<&Split>| {
+            let (ram, prediction) = self.lay_out(context, split, context.length);
+            (ram.must_have_bytes() <= ram.available_bytes, prediction.generation.likely)
+        };
+        let rated = splits.into_iter().map(|split| (rate(Some(&split)), split));
         // The first of equals: the usual way.
         let fastest = rated.reduce(|best, next| if next.0 > best.0 { next } else { best });
         let split = fastest.map(|(_, split)| split);
-        let acting = split.as_ref().filter(|_| self.engine == Engine::WithGpu);
-        let (ram, prediction) = self.lay_out(context, acting, TYPICAL_TOKENS.min(context.length));
-        let full_rate = full_rate(acting);
+        let (ram, prediction) = self.lay_out(context, split.as_ref(), TYPICAL_TOKENS.min(context.length));
+        let full_rate = rate(split.as_ref()).1;
         Layout { context, split, ram, prediction, full_rate }
     }
 
@@ -109,9 +126,8 @@ impl Layout {
     }
 
     /// Caches of all layers, wherever they lie.
-    pub(super) fn kv_bytes(&self, engine: Engine) -> u64 {
-        let on_card = self.split.as_ref().filter(|_| engine == Engine::WithGpu).map_or(0, |split| split.kv_bytes);
-        self.ram.kv_bytes.saturating_add(on_card)
+    pub(super) fn kv_bytes(&self) -> u64 {
+        self.ram.kv_bytes.saturating_add(self.split.as_ref().map_or(0, |split| split.kv_bytes))
     }
 }
 

@@ -4,11 +4,12 @@
 //! command and log prints this one plan. Whether the engine knows the model at all is not asked here: that is
 //! `ModelFacts::refusal`.
 //!
-//! The plan shows where each part would go with the graphics card in use. As long as the engine computes on the
-//! processor alone (`Engine::PRESENT`), what must be true now is planned for the processor: memory bar, context, threads,
-//! speed and verdict count the whole model in main memory, and `Plan::cpu_computes` says so.
+//! As long as the engine computes on the processor alone (`Engine::PRESENT`), what must be true now is planned for the processor:
+//! lines, layers, memory bar, context, threads, speed and verdict count the whole model in main memory, and
+//! `Plan::cpu_computes` says so. What a card will take over is planned beside it: its bar, and llama.cpp's command.
 mod cards;
 mod choose;
+mod kernels;
 mod kv;
 mod layout;
 mod load;
@@ -28,12 +29,13 @@ mod words;
 mod tests;
 
 pub use load::load_options;
+pub(crate) use load::n_expert_layers_on_card;
 pub use pick::{Candidate, Pick, pick};
 pub use reads::TokenReads;
 pub use refusal::{PlanRefusal, check_loadable};
 pub use speed::Forecast;
 #[cfg(test)]
-pub(crate) use tests::example;
+pub(crate) use tests::{example, with_card};
 pub(crate) use words::tokens_short;
 
 use tandem_engine::gguf::ModelFacts;
@@ -113,19 +115,23 @@ pub fn plan_outline(
     let sizes = &outline.sizes;
     let threads = Threads::choose(hardware, wishes);
     let rates = Rates::of(hardware, threads.n);
-    let n_batch = wishes.n_batch.map_or_else(|| speed::batch(&outline.work, &rates), |n| n.clamp(1, MAX_BATCH));
-    let predictor = Predictor::new(&outline.work, rates);
+    let n_batch = wishes.n_batch.or(wishes.tuned.as_ref().map(|tuned| tuned.n_batch));
+    let n_batch = n_batch.map_or_else(|| speed::batch(&outline.work, &rates), |n| n.clamp(1, MAX_BATCH));
+    let predictor = Predictor::new(&outline.work, rates, n_batch);
     let planner = Planner { sizes, hardware, wishes, engine, predictor, n_batch };
     let chooser = Chooser::new(&planner);
     let chosen = chooser.choose()?;
     let (contexts, usable_context) = (chooser.steps(), chooser.usable());
-    Ok(Draft { outline, planner: &planner, threads, chosen, contexts, usable_context }.into_plan())
+    let has_idle_card = engine == Engine::CpuOnly && !hardware.gpus.is_empty();
+    let other = Planner { engine: Engine::WithGpu, ..planner.clone() };
+    let with_card = if has_idle_card { Chooser::new(&other).choose().ok() } else { None };
+    Ok(Draft { outline, planner: &planner, threads, chosen, with_card, contexts, usable_context }.into_plan())
 }
 
-/// How long a token would take on this machine with so many threads, at any depth of the context.
-pub fn forecast(facts: &ModelFacts, hardware: &Hardware, n_threads: u32) -> Result<Forecast, PlanRefusal> {
+/// How long a token would take on this machine as planned, at any depth of the context.
+pub fn forecast(facts: &ModelFacts, hardware: &Hardware, plan: &Plan) -> Result<Forecast, PlanRefusal> {
     let work = Work::of(facts, &Sizes::of(facts)?);
-    Ok(Forecast::new(&work, &Rates::of(hardware, n_threads)))
+    Ok(Forecast::new(&work, &Rates::of(hardware, plan.n_threads), plan.n_batch))
 }
 
 /// Everything decided, nothing worded.
@@ -134,6 +140,8 @@ struct Draft<'a> {
     planner: &'a Planner<'a>,
     threads: Threads,
     chosen: Chosen,
+    /// The same for an engine that uses the card, where there is one that this one does not use.
+    with_card: Option<Chosen>,
     contexts: Vec<ContextStep>,
     usable_context: u32,
 }
@@ -149,6 +157,7 @@ struct Threads {
 enum ThreadsWhy {
     PerformanceCores,
     AllowedCores,
+    Tuned,
     Wish,
 }
 
@@ -158,8 +167,11 @@ impl Threads {
     fn choose(hardware: &Hardware, wishes: &Wishes) -> Self {
         let cpu = &hardware.cpu;
         let n_allowed = cpu.n_allowed_cores.max(1);
-        match wishes.n_threads {
-            Some(n) => Self { n: n.clamp(1, n_allowed), why: ThreadsWhy::Wish },
+        if let Some(n) = wishes.n_threads {
+            return Self { n: n.clamp(1, n_allowed), why: ThreadsWhy::Wish };
+        }
+        match &wishes.tuned {
+            Some(tuned) => Self { n: tuned.n_threads.clamp(1, n_allowed), why: ThreadsWhy::Tuned },
             None if n_allowed < cpu.n_performance_cores => Self { n: n_allowed, why: ThreadsWhy::AllowedCores },
             None => Self { n: cpu.n_performance_cores.max(1), why: ThreadsWhy::PerformanceCores },
         }

@@ -1,12 +1,13 @@
-//! The parts of a plan: a line for each, with its reason, and the bars of both memories.
-use super::layout::Ram;
+//! The parts of a plan: a line for each, with its reason, the bars of both memories, where each layer lives, and what the time
+//! of a token goes to.
 use super::place::{KvHome, Split};
+use super::sizes::Layer;
 use super::words::{size, tokens_short};
-use super::{Draft, Engine, GPU_BATCH};
-use crate::wire::{BarPart, MemoryBar, Part, Place, PlanLine, Text};
+use super::{Draft, GPU_BATCH};
+use crate::wire::{BarPart, CostKind, MemoryBar, Part, Place, PlanLayer, PlanLine, Text, TokenCost};
 
 impl Draft<'_> {
-    /// With the card in use, if there is one.
+    /// As the bars are now: without the card until that computes.
     pub(super) fn lines(&self) -> Vec<PlanLine> {
         let mut lines = Vec::new();
         if let Some(split) = self.split() {
@@ -61,8 +62,7 @@ impl Draft<'_> {
     fn push_ram_lines(&self, lines: &mut Vec<PlanLine>) {
         let sizes = self.sizes();
         let n_layers = sizes.n_layers();
-        let planner = self.planner;
-        let ram = Ram::of(sizes, planner.hardware, self.layout().context, self.split(), planner.n_batch);
+        let ram = &self.layout().ram;
         let (n_dense, n_experts) = self.split().map_or((0, 0), |split| (split.n_layers, split.n_expert_layers));
         let mut push = |part, what, bytes: u64, why| lines.push(PlanLine { part, what, bytes, place: Place::Ram, why });
         let (what_en, what_zh) = self.dense_words();
@@ -139,6 +139,9 @@ impl Draft<'_> {
         let has_card = !self.planner.hardware.gpus.is_empty();
         match self.split() {
             Some(_) => Text::new("No room left on the card.", "显卡上已放不下。"),
+            None if self.with_card.is_some() && self.card_split().is_some() => {
+                Text::new("This version computes on the processor.", "当前版本由处理器计算。")
+            }
             None if has_card && self.planner.wishes.n_gpu_layers == Some(0) => {
                 Text::new("As wished, nothing goes on the card.", "按你的设置，不使用显卡。")
             }
@@ -166,6 +169,57 @@ impl Draft<'_> {
             let per_token = size(self.kv_bytes() / u64::from(self.layout().context.length.max(1)));
             Text::new(format!("{per_token} per token of context."), format!("上下文中每个词元占 {per_token}。"))
         }
+    }
+
+    /// Where each layer lives now.
+    pub(super) fn layers(&self) -> Vec<PlanLayer> {
+        let (layers, split) = (&self.sizes().layers, self.split());
+        let place = |is_on_card: bool| match split {
+            Some(split) if is_on_card => Place::Gpu { index: split.gpu.index },
+            _ => Place::Ram,
+        };
+        let (n_dense, n_experts) = split.map_or((0, 0), |split| (split.n_layers, split.n_expert_layers));
+        let is_cache_there = split.is_some_and(|split| split.kv_home == KvHome::Card);
+        let with_place = |(i, layer): (usize, &Layer)| {
+            let from_last = (layers.len() - i) as u32;
+            let is_there = from_last <= n_dense;
+            PlanLayer {
+                keeps: layer.kv.keeps(),
+                mixer: place(is_there),
+                cache: place(is_there && is_cache_there),
+                experts: (layer.experts_bytes > 0).then(|| place(from_last <= n_experts)),
+            }
+        };
+        layers.iter().enumerate().map(with_place).collect()
+    }
+
+    /// What the time of a token goes to, as it is now: without the card until that computes.
+    pub(super) fn token_costs(&self) -> Vec<TokenCost> {
+        let seconds = &self.layout().prediction.seconds;
+        let split = self.split();
+        let only_experts = split.is_some_and(|split| split.n_layers == self.sizes().n_layers());
+        let n = seconds.n_hand_overs;
+        let weights = match only_experts {
+            true => Text::new("Reading experts from memory", "从内存读取专家"),
+            false => Text::new("Reading weights from memory", "从内存读取权重"),
+        };
+        let costs = [
+            (CostKind::Gpu, Text::new("Graphics card", "显卡"), seconds.card),
+            (CostKind::Weights, weights, seconds.weights),
+            (CostKind::Cache, Text::new("Reading the KV cache", "读取 KV 缓存"), seconds.cache),
+            (CostKind::Layers, Text::new("Norms, and threads that meet", "归一化与线程同步"), seconds.layers),
+            (
+                CostKind::HandOver,
+                match n {
+                    1 => Text::new("Handing over, once", "设备间交接 1 次"),
+                    _ => Text::new(format!("Handing over, {n} times"), format!("设备间交接 {n} 次")),
+                },
+                seconds.hand_overs,
+            ),
+            (CostKind::Disk, Text::new("Reading from disk", "从磁盘读取"), seconds.disk),
+        ];
+        let cost = |(kind, what, seconds)| TokenCost { kind, what, ms: seconds * 1e3 };
+        costs.into_iter().filter(|(_, _, seconds)| *seconds > 0.0).map(cost).collect()
     }
 
     /// What lies in main memory now: the whole model, as long as the processor computes alone.
@@ -200,10 +254,7 @@ impl Draft<'_> {
 
     /// Tokens of a prompt that are read at once.
     pub(super) fn n_batch(&self) -> u32 {
-        match (self.planner.engine, self.split()) {
-            (Engine::WithGpu, Some(_)) => GPU_BATCH,
-            _ => self.planner.n_batch,
-        }
+        if self.split().is_some() { GPU_BATCH } else { self.planner.n_batch }
     }
 }
 

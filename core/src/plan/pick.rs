@@ -26,6 +26,8 @@ pub struct Candidate<'a> {
     pub size_bytes: u64,
     /// Its plan, if there is one.
     pub plan: Option<&'a Plan>,
+    /// Whether there is none because its header could not be read.
+    pub is_unread: bool,
 }
 
 /// A choice among versions.
@@ -181,6 +183,9 @@ fn best_for(quant: &str, aim: Aim) -> Text {
 
 fn against_better(own: &Candidate<'_>, better: &Candidate<'_>) -> Text {
     let quant = better.quant;
+    if better.is_unread {
+        return unread(quant);
+    }
     let Some(plan) = better.plan else {
         return Text::new(format!("{quant} does not run here."), format!("{quant} 无法在本机运行。"));
     };
@@ -209,6 +214,9 @@ fn against_better(own: &Candidate<'_>, better: &Candidate<'_>) -> Text {
 
 fn against_smaller(own: &Candidate<'_>, smaller: &Candidate<'_>) -> Text {
     let quant = smaller.quant;
+    if smaller.is_unread {
+        return unread(quant);
+    }
     let saved = size(own.size_bytes - smaller.size_bytes);
     let loses = quality(smaller.quant).loss > quality(own.quant).loss;
     let (loss_en, loss_zh) = if loses {
@@ -223,6 +231,13 @@ fn against_smaller(own: &Candidate<'_>, smaller: &Candidate<'_>) -> Text {
         ),
         None => Text::new(format!("{quant} saves {saved}{loss_en}."), format!("{quant} 省 {saved}{loss_zh}。")),
     }
+}
+
+fn unread(quant: &str) -> Text {
+    Text::new(
+        format!("{quant} could not be read, so nothing is known of it yet."),
+        format!("未能读取 {quant}，暂时无法判断。"),
+    )
 }
 
 /// The whole tokens per second that the other version is slower, if that is one or more.
@@ -242,6 +257,15 @@ fn nothing_runs(versions: &[Candidate<'_>]) -> Text {
         return Text::new("There is no version to choose from.", "没有可选的版本。");
     };
     let quant = smallest.quant;
+    if versions.iter().all(|version| version.is_unread) {
+        return Text::new(
+            "No version could be read yet: the hub did not answer.",
+            "还没有读到任何版本：站点没有响应。",
+        );
+    }
+    if smallest.is_unread {
+        return unread(quant);
+    }
     match smallest.plan.map(|plan| plan.ram_bar.shortfall_bytes).filter(|short| *short > 0) {
         Some(short) => {
             let short = size(short);

@@ -7,7 +7,7 @@ use tandem_engine::kv::KvTypes;
 
 use super::GPU_BATCH;
 use super::sizes::{Sizes, sum};
-use crate::wire::{Gpu, Hardware};
+use crate::wire::{Gpu, Hardware, Wishes};
 
 /// Left free on a card: other programs breathe, and a display driver that runs short moves memory silently.
 /// Source: llama.cpp leaves 1024 MiB, of which the driver's share is counted apart here.
@@ -66,13 +66,22 @@ pub(super) struct Context {
 /// The ways to fill the card with most free memory, the usual one first; none without a card, if nothing fits, or if nothing
 /// is wished there.
 ///
-/// `wish` counts as llama.cpp does: the head is one, each layer one more, and a layer brings its experts along.
-pub(super) fn splits(sizes: &Sizes, hardware: &Hardware, context: Context, wish: Option<u32>) -> Vec<Split> {
-    let Some(gpu) = card(hardware).filter(|_| wish != Some(0)) else { return Vec::new() };
-    let room = Room { sizes, gpu, budget_bytes: budget(gpu, hardware), context };
+/// `n_gpu_layers` counts as llama.cpp does, from the end: the head is one, each layer one more, those that predict further ahead
+/// among them, and a layer brings its experts along.
+pub(super) fn splits(
+    sizes: &Sizes,
+    hardware: &Hardware,
+    context: Context,
+    n_gpu_layers: Option<u32>,
+    wishes: &Wishes,
+) -> Vec<Split> {
+    let Some(gpu) = card(hardware).filter(|_| n_gpu_layers != Some(0)) else { return Vec::new() };
     let n_layers = sizes.n_layers();
-    if let Some(wish) = wish {
-        return room.fill(Fill::WholeLayers, KvHome::Card, (wish - 1).min(n_layers)).into_iter().collect();
+    let n_most_experts = wishes.n_expert_layers.unwrap_or(n_layers);
+    let room = Room { sizes, gpu, budget_bytes: budget(gpu, hardware), context, n_most_experts };
+    if let Some(wish) = n_gpu_layers {
+        let n_most = wish.saturating_sub(1 + sizes.n_layers_ahead).min(n_layers);
+        return room.fill(Fill::WholeLayers, KvHome::Card, n_most).into_iter().collect();
     }
     let usual = room.fill(Fill::DenseFirst, KvHome::Card, n_layers);
     let is_crowded = usual.as_ref().is_none_or(|split| split.n_layers < n_layers);
@@ -112,11 +121,15 @@ struct Room<'a> {
     gpu: &'a Gpu,
     budget_bytes: u64,
     context: Context,
+    /// Most layers whose experts may lie here.
+    n_most_experts: u32,
 }
 
 impl Room<'_> {
     fn fill(&self, fill: Fill, kv_home: KvHome, n_most: u32) -> Option<Split> {
         let sizes = self.sizes;
+        let is_capped = fill == Fill::WholeLayers && sizes.has_experts();
+        let n_most = if is_capped { n_most.min(self.n_most_experts) } else { n_most };
         let mut split = Split {
             gpu: self.gpu.clone(),
             n_layers: 0,
@@ -145,7 +158,7 @@ impl Room<'_> {
         }
         // Experts of a few layers would help less than the dense part of the others.
         if fill == Fill::DenseFirst && split.n_layers == sizes.n_layers() {
-            for layer in sizes.layers.iter().rev() {
+            for layer in sizes.layers.iter().rev().take(self.n_most_experts as usize) {
                 let Some(rest) = left.checked_sub(layer.experts_bytes) else { break };
                 left = rest;
                 split.n_expert_layers += 1;
@@ -167,9 +180,9 @@ impl Split {
         sum([self.dense_bytes, self.experts_bytes, self.head_bytes])
     }
 
-    /// llama.cpp's `-ngl`: the head is one more layer.
-    pub(super) fn n_gpu_layers(&self) -> u32 {
-        self.n_layers + 1
+    /// llama.cpp's `-ngl`: the head is one more layer, and those that predict further ahead lie before it.
+    pub(super) fn n_gpu_layers(&self, sizes: &Sizes) -> u32 {
+        self.n_layers + sizes.n_layers_ahead + 1
     }
 
     /// Layers on the card whose experts stay in main memory.

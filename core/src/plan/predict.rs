@@ -2,7 +2,7 @@
 //! what the card takes for its own; and the hand-overs between them.
 use tandem_engine::kv::KvTypes;
 
-use super::cards;
+use super::cards::CardSpeed;
 use super::place::{KvHome, Split};
 use super::sizes::{Sizes, sum};
 use super::speed::{Forecast, Range, Rates, Work};
@@ -12,8 +12,6 @@ const DISK_READS_PER_MISSING_BYTE: f64 = 2.0;
 /// What a card takes per layer and token beside reading weights: about twenty small kernels. Source: fit to 165 tokens/s
 /// reported for Qwen3.6-35B-A3B on an RTX 4090 and 155 on an RTX 3090.
 const CARD_SECONDS_PER_LAYER: f64 = 80e-6;
-/// From one device to the other and back. Source: 10 to 30 microseconds each way.
-const SECONDS_PER_HAND_OVER: f64 = 40e-6;
 /// Rate of whole matrices on a card, operations per byte that it reads per second. Source: about 15 TFLOPS reached of an
 /// RTX 3060 with 360 GB/s.
 const CARD_OPS_PER_BYTE: f64 = 40.0;
@@ -25,6 +23,32 @@ const PROMPT_SPREAD: Range = Range { low: 0.6, likely: 1.0, high: 1.4 };
 pub(super) struct Prediction {
     pub(super) generation: Range,
     pub(super) prompt: Range,
+    /// What the likely time of a token goes to.
+    pub(super) seconds: TokenSeconds,
+}
+
+/// What the time of a token goes to, seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct TokenSeconds {
+    /// The card: weights, cache, and its small kernels.
+    pub(super) card: f64,
+    /// Weights from memory.
+    pub(super) weights: f64,
+    /// Keys, values and states from memory.
+    pub(super) cache: f64,
+    /// What layers take beside, on the processor.
+    pub(super) layers: f64,
+    /// Between the devices, so often.
+    pub(super) hand_overs: f64,
+    pub(super) n_hand_overs: u32,
+    /// Weights from the disk.
+    pub(super) disk: f64,
+}
+
+impl TokenSeconds {
+    fn all(&self) -> f64 {
+        self.card + self.weights + self.cache + self.layers + self.hand_overs + self.disk
+    }
 }
 
 /// A model on a machine, before it is laid out.
@@ -63,38 +87,66 @@ struct Shares {
 }
 
 impl<'a> Predictor<'a> {
-    pub(super) fn new(work: &'a Work, rates: Rates<'a>) -> Self {
-        Self { forecast: Forecast::new(work, &rates), rates, work }
+    /// n_batch  tokens of a prompt that the processor computes at once
+    pub(super) fn new(work: &'a Work, rates: Rates<'a>, n_batch: u32) -> Self {
+        Self { forecast: Forecast::new(work, &rates, n_batch), rates, work }
     }
 
     /// Expected speed.
     pub(super) fn predict(&self, sizes: &Sizes, load: &Load<'_>) -> Prediction {
         let shares = Shares::of(sizes, load);
-        let disk = self.rates.disk();
-        let read_from_disk = self.work.read_bytes() * shares.cpu_weights * missing_share(sizes, load);
-        let fixed_s = self.forecast.layers_s() * shares.cpu_halves;
-        let memory_s = self.forecast.weights_s() * shares.cpu_weights + self.forecast.cache_s(shares.cpu_cache_bytes);
-        let card = load.split.map_or(NO_CARD, |split| cards::read_rate(&split.gpu));
-        let card_s = shares.n_card_layers * CARD_SECONDS_PER_LAYER + shares.n_hand_overs * SECONDS_PER_HAND_OVER;
-        let spread = self.rates.spread(self.forecast.is_corrected());
-        let at = |of: fn(&Range) -> f64| {
-            let processor_s = fixed_s + memory_s / of(&spread);
-            let seconds = processor_s + read_from_disk / of(&disk) + shares.card_bytes / of(&card) + card_s;
-            1.0 / seconds.max(SHORTEST_S)
-        };
+        let card = load.split.map(|split| self.rates.card(&split.gpu));
+        let at =
+            |of: fn(&Range) -> f64| 1.0 / self.seconds(sizes, load, &shares, card.as_ref(), of).all().max(SHORTEST_S);
         Prediction {
             generation: Range { low: at(|r| r.low), likely: at(|r| r.likely), high: at(|r| r.high) },
-            prompt: self.prompt(load, &shares, &card, &disk),
+            prompt: self.prompt(load, &shares, card.as_ref()),
+            seconds: self.seconds(sizes, load, &shares, card.as_ref(), |r| r.likely),
         }
     }
 
-    fn prompt(&self, load: &Load<'_>, shares: &Shares, card: &Range, disk: &Range) -> Range {
+    /// One token, at one end of all ranges.
+    fn seconds(
+        &self,
+        sizes: &Sizes,
+        load: &Load<'_>,
+        shares: &Shares,
+        card: Option<&CardSpeed>,
+        of: fn(&Range) -> f64,
+    ) -> TokenSeconds {
+        let spread = of(&self.rates.spread(self.forecast.is_corrected()));
+        let from_disk = self.work.read_bytes() * shares.cpu_weights * missing_share(sizes, load);
+        let on_card = |card: &CardSpeed| {
+            let read_s = shares.card_bytes / of(&card.read);
+            (read_s + shares.n_card_layers * CARD_SECONDS_PER_LAYER, shares.n_hand_overs * self.hand_over_s(card, 1.0))
+        };
+        let (card_s, hand_overs_s) = card.map_or((0.0, 0.0), on_card);
+        TokenSeconds {
+            card: card_s,
+            weights: self.forecast.weights_s() * shares.cpu_weights / spread,
+            cache: self.forecast.cache_s(shares.cpu_cache_bytes) / spread,
+            layers: self.forecast.layers_s() * shares.cpu_halves,
+            hand_overs: hand_overs_s,
+            n_hand_overs: shares.n_hand_overs as u32,
+            disk: from_disk / of(&self.rates.disk()),
+        }
+    }
+
+    fn hand_over_s(&self, card: &CardSpeed, n_tokens: f64) -> f64 {
+        card.hand_over_s(self.work.n_values as f64, n_tokens)
+    }
+
+    fn prompt(&self, load: &Load<'_>, shares: &Shares, card: Option<&CardSpeed>) -> Range {
         let processor_s = self.forecast.prompt_token_s() * shares.cpu_layers;
         let card_ops = self.work.prompt_ops() * (1.0 - shares.cpu_layers);
+        let (n_batch, disk) = (f64::from(load.n_batch.max(1)), self.rates.disk());
         let at = |of: fn(&Range) -> f64| {
             // A chunk of a prompt reads every weight once.
-            let from_disk_s = load.missing_bytes as f64 / of(disk) / f64::from(load.n_batch.max(1));
-            let card_s = card_ops / (of(card) * CARD_OPS_PER_BYTE);
+            let from_disk_s = load.missing_bytes as f64 / of(&disk) / n_batch;
+            let card_s = card.map_or(0.0, |card| {
+                let compute_s = card_ops / (of(&card.read) * CARD_OPS_PER_BYTE);
+                compute_s + shares.n_hand_overs * self.hand_over_s(card, n_batch)
+            });
             1.0 / (processor_s / of(&PROMPT_SPREAD) + card_s + from_disk_s).max(SHORTEST_S)
         };
         Range { low: at(|r| r.low), likely: at(|r| r.likely), high: at(|r| r.high) }
@@ -103,8 +155,6 @@ impl<'a> Predictor<'a> {
 
 /// Below this nothing is a prediction; it keeps rates finite.
 const SHORTEST_S: f64 = 1e-9;
-/// Nothing is divided by it that is not zero.
-const NO_CARD: Range = Range { low: 1.0, likely: 1.0, high: 1.0 };
 
 impl Shares {
     fn of(sizes: &Sizes, load: &Load<'_>) -> Self {

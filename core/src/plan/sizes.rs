@@ -19,6 +19,8 @@ pub(super) struct Sizes {
     /// Experts per layer, and how many of them a token uses.
     pub(super) n_experts: u32,
     pub(super) n_experts_used: u32,
+    /// Layers behind the others that predict tokens further ahead: llama.cpp counts them, nobody reads them.
+    pub(super) n_layers_ahead: u32,
     pub(super) n_vocab: u64,
     pub(super) max_context: u32,
     /// f32 values that one token needs between two layers' weights, at the widest place.
@@ -42,6 +44,7 @@ impl Sizes {
         let n_layers = facts.n_layers()? as usize;
         let mut sizes = Self {
             layers: vec![Layer::default(); n_layers],
+            n_layers_ahead: facts.arch_u32_or("block_count", 0)?.saturating_sub(n_layers as u32),
             head_is_tied: facts.tensor("output.weight").is_none(),
             n_experts: facts.arch_u32_or("expert_count", 0)?,
             n_experts_used: most_of_layers(facts, "expert_used_count")?,

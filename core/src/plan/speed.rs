@@ -7,15 +7,11 @@ use tandem_engine::arch::rounding;
 use tandem_engine::cpu::Rounding;
 use tandem_engine::gguf::{ModelFacts, TensorType};
 
+use super::cards::CardSpeed;
+use super::kernels::{self, PANEL_TOKENS};
 use super::kv::LayerKv;
 use super::sizes::{Sizes, elems, is_routed, sum};
-use crate::wire::{Correction, DiskKind, Hardware, KernelRate, MachineRates, RamModules};
-
-/// Rate at which one core reads and multiplies weights, bytes per second, by instruction set. Source: `engine/NOTES.md`
-/// for AVX2, the others in proportion of the kernels' prototypes; scalar code computes slower than memory delivers.
-const READ_PER_CORE: &[(&str, f64)] = &[("scalar", 0.4e9), ("avx2", 12e9), ("avxvnni", 12e9), ("avx512vnni", 14e9)];
-/// Rate of whole matrices against many tokens, operations per second and core. Source: as above.
-const OPS_PER_CORE: &[(&str, f64)] = &[("scalar", 1.5e9), ("avx2", 130e9), ("avxvnni", 160e9), ("avx512vnni", 160e9)];
+use crate::wire::{Correction, DiskKind, Gpu, Hardware, KernelRate, MachineRates, RamModules};
 
 /// What memory gives to all cores together. Likely: two channels of DDR4-3200 (51.2 GB/s) at 70 %; low: one channel of
 /// DDR4-2666 (21.3 GB/s) at 65 %; high: two channels of DDR5-5600 (89.6 GB/s) at 75 %.
@@ -25,13 +21,11 @@ const MEMORY: Range = Range { low: 14e9, likely: 36e9, high: 67e9 };
 const DISK: Range = Range { low: 0.3e9, likely: 1.5e9, high: 3.5e9 };
 /// The same of a hard disk, whose head has to move each time.
 const HARD_DISK: Range = Range { low: 0.005e9, likely: 0.03e9, high: 0.12e9 };
-/// Share of the assumed rates that a whole pass reaches between hand-overs, norms and attention.
-const GENERATION_EFFICIENCY: f64 = 0.85;
-const PROMPT_EFFICIENCY: f64 = 0.6;
-/// How much longer a token takes whose activations are rounded twice: weights are unpacked once for both parts.
-const TWICE: f64 = 1.4;
-/// Threads meet several times per layer; seconds per layer and token, where that is not measured.
-const SECONDS_PER_LAYER: f64 = 20e-6;
+/// Share of what memory gives that products of one token reach. Source: `docs/speed.md`, files of 6-bit and larger weights.
+const GENERATION_EFFICIENCY: f64 = 0.75;
+/// Threads meet several times per layer, between norms and attention; seconds per layer and token, where that is not measured.
+/// Source: small models in `docs/speed.md`, less what their weights take.
+const SECONDS_PER_LAYER: f64 = 100e-6;
 /// How far from a prediction by measured rates a machine may be, and from one that answers have corrected.
 const MEASURED_SPREAD: f64 = 0.2;
 const CORRECTED_SPREAD: f64 = 0.1;
@@ -53,12 +47,15 @@ pub(super) struct Range {
 pub(super) struct Work {
     /// Weights read per generated token, bytes by type.
     generation: Vec<(TensorType, f64)>,
-    /// Operations per prompt token, by type.
+    /// Operations per prompt token, by type: of what all tokens of a chunk use, and of the experts.
     prompt: Vec<(TensorType, f64)>,
+    expert_prompt: Vec<(TensorType, f64)>,
+    /// Share of a chunk's tokens that one expert sees.
+    expert_share: f64,
     /// What the layers remember.
     caches: Vec<LayerKv>,
     /// Width of the residual stream.
-    n_values: u64,
+    pub(super) n_values: u64,
     /// How finely products see activations.
     rounding: Rounding,
     /// Kind of model, as corrections name it.
@@ -70,6 +67,8 @@ impl Work {
         let mut work = Self {
             generation: Vec::new(),
             prompt: Vec::new(),
+            expert_prompt: Vec::new(),
+            expert_share: sizes.expert_share(),
             caches: sizes.layers.iter().map(|layer| layer.kv).collect(),
             n_values: facts.tensor("token_embd.weight").and_then(|tensor| tensor.shape.last().copied()).unwrap_or(0),
             rounding: rounding(facts),
@@ -85,8 +84,10 @@ impl Work {
                 None => (sizes.head_share(&tensor.name), 0.0),
             };
             add(&mut work.generation, tensor.tensor_type, bytes * read_share);
+            let is_expert = ModelFacts::layer_of(&tensor.name).is_some_and(|(_, rest)| is_routed(rest));
+            let prompt = if is_expert { &mut work.expert_prompt } else { &mut work.prompt };
             // A vector is no product.
-            add(&mut work.prompt, tensor.tensor_type, if tensor.shape.len() > 1 { ops * prompt_share } else { 0.0 });
+            add(prompt, tensor.tensor_type, if tensor.shape.len() > 1 { ops * prompt_share } else { 0.0 });
         }
         work
     }
@@ -107,7 +108,7 @@ impl Work {
 
     /// Operations per prompt token.
     pub(super) fn prompt_ops(&self) -> f64 {
-        self.prompt.iter().map(|(_, ops)| ops).sum()
+        self.prompt.iter().chain(&self.expert_prompt).map(|(_, ops)| ops).sum()
     }
 }
 
@@ -133,8 +134,9 @@ pub(super) struct Rates<'a> {
     memory: Range,
     /// Read from disk, bytes.
     disk: Range,
-    /// Operations on a prompt, where the type was not measured.
-    ops: f64,
+    /// Instruction set, and cores that compute.
+    isa: &'a str,
+    n_cores: f64,
     measured: Option<&'a MachineRates>,
     corrections: &'a [Correction],
 }
@@ -142,22 +144,12 @@ pub(super) struct Rates<'a> {
 impl<'a> Rates<'a> {
     /// As measured, or from what kind of machine it is.
     pub(super) fn of(hardware: &'a Hardware, n_threads: u32) -> Self {
-        let isa = hardware.cpu.isa.as_str();
-        let of = |table: &[(&str, f64)]| table.iter().find(|(name, _)| *name == isa).unwrap_or(&table[0]).1;
         // More threads than physical cores share what the cores have.
         let n_cores = f64::from(n_threads.min(hardware.cpu.n_physical_cores).max(1));
-        let cores = of(READ_PER_CORE) * n_cores;
         let measured = hardware.measured.rates.as_ref();
         let memory = match measured.and_then(|rates| bandwidth(rates, n_threads)) {
             Some(rate) => Range::around(rate, MEASURED_SPREAD),
-            None => {
-                let modules = hardware.ram_modules.and_then(of_modules).unwrap_or(MEMORY);
-                Range {
-                    low: modules.low.min(cores * 0.6),
-                    likely: modules.likely.min(cores),
-                    high: modules.high.min(cores * 1.3),
-                }
-            }
+            None => hardware.ram_modules.and_then(of_modules).unwrap_or(MEMORY),
         };
         let assumed_disk = if hardware.disk.kind == DiskKind::Rotating { HARD_DISK } else { DISK };
         let disk = measured.and_then(|rates| rates.disk_bytes_per_s).map_or(assumed_disk, |rate| Range {
@@ -170,7 +162,8 @@ impl<'a> Rates<'a> {
             n_threads,
             memory,
             disk,
-            ops: of(OPS_PER_CORE) * n_cores,
+            isa: &hardware.cpu.isa,
+            n_cores,
             measured,
             corrections: &hardware.measured.corrections,
         }
@@ -183,25 +176,47 @@ impl<'a> Rates<'a> {
 
     /// Seconds to read and multiply so many bytes of one type for one token.
     fn read_seconds(&self, tensor_type: TensorType, bytes: f64, rounding: Rounding) -> f64 {
-        let all_threads = |rate: f64| (rate * f64::from(self.n_threads)).min(self.memory.likely);
         let rate = match (self.kernel(tensor_type), rounding) {
-            (Some(kernel), Rounding::Twice) => all_threads(kernel.one_thread_twice_bytes_per_s),
-            (Some(kernel), Rounding::Once) if kernel.n_threads == self.n_threads => kernel.all_threads_bytes_per_s,
-            (Some(kernel), Rounding::Once) => all_threads(kernel.one_thread_bytes_per_s),
-            (None, Rounding::Once) => self.memory.likely * GENERATION_EFFICIENCY,
-            (None, Rounding::Twice) => self.memory.likely * GENERATION_EFFICIENCY / TWICE,
+            (Some(kernel), Rounding::Once) => {
+                self.between(kernel, kernel.one_thread_bytes_per_s, kernel.all_threads_bytes_per_s)
+            }
+            (Some(kernel), Rounding::Twice) => {
+                self.between(kernel, kernel.one_thread_twice_bytes_per_s, kernel.all_threads_twice_bytes_per_s)
+            }
+            (None, _) => {
+                let cores = kernels::read_per_core(self.isa, tensor_type, rounding) * self.n_cores;
+                cores.min(self.memory.likely * GENERATION_EFFICIENCY)
+            }
         };
         bytes / rate.max(1.0)
     }
 
-    /// Seconds for so many operations on weights of one type for many tokens.
-    fn prompt_seconds(&self, tensor_type: TensorType, ops: f64, rounding: Rounding) -> f64 {
+    /// Seconds for so many operations on weights of one type for so many tokens at once.
+    fn prompt_seconds(&self, tensor_type: TensorType, ops: f64, n_tokens: f64, rounding: Rounding) -> f64 {
         let ops = if rounding == Rounding::Twice { 2.0 * ops } else { ops };
         let rate = match self.kernel(tensor_type) {
-            Some(kernel) => kernel.prompt_ops_per_s * f64::from(self.n_threads),
-            None => self.ops * PROMPT_EFFICIENCY,
+            Some(kernel) => {
+                let one = kernel.prompt_ops_per_s;
+                let all = self.between(kernel, one, kernel.all_threads_prompt_ops_per_s);
+                // Few tokens are multiplied one by one, from the cache.
+                let one_by_one = 2.0 * kernel.cached_bytes_per_s / kernels::bytes_per_weight(tensor_type);
+                if n_tokens < PANEL_TOKENS { one_by_one.min(one) * (all / one.max(1.0)) } else { all }
+            }
+            None => kernels::ops_per_core(self.isa, tensor_type, n_tokens) * self.n_cores,
         };
         ops / rate.max(1.0)
+    }
+
+    /// A rate with as many threads as compute, from those of one thread and of all: hyperthreads and memory are shared, so
+    /// that all give less than one times their number.
+    fn between(&self, kernel: &KernelRate, one: f64, all: f64) -> f64 {
+        let n = f64::from(self.n_threads);
+        if kernel.n_threads <= 1 || all <= 0.0 {
+            // Threads that were never measured together.
+            return (one * n).min(self.memory.likely.max(one));
+        }
+        let step = (all - one) / f64::from(kernel.n_threads - 1);
+        step.mul_add(n - 1.0, one).max(one.min(all))
     }
 
     /// What a token takes beside reading weights and cache.
@@ -231,6 +246,11 @@ impl<'a> Rates<'a> {
         self.disk
     }
 
+    /// What a card does per second.
+    pub(super) fn card(&self, gpu: &Gpu) -> CardSpeed {
+        CardSpeed::of(gpu, self.measured)
+    }
+
     fn attention_rate(&self) -> f64 {
         self.measured.map_or(self.memory.likely * GENERATION_EFFICIENCY, |rates| rates.attention_bytes_per_s).max(1.0)
     }
@@ -243,7 +263,7 @@ impl<'a> Rates<'a> {
 }
 
 impl Range {
-    fn around(likely: f64, spread: f64) -> Self {
+    pub(super) fn around(likely: f64, spread: f64) -> Self {
         Self { low: likely * (1.0 - spread), likely, high: likely * (1.0 + spread) }
     }
 }
@@ -278,20 +298,32 @@ pub struct Forecast {
     weights_s: f64,
     layers_s: f64,
     prompt_s: f64,
+    n_layers: f64,
     attention_bytes_per_s: f64,
     correction: Option<(f64, f64)>,
 }
 
 impl Forecast {
-    pub(super) fn new(work: &Work, rates: &Rates<'_>) -> Self {
+    /// n_batch  tokens of a prompt that are computed at once
+    pub(super) fn new(work: &Work, rates: &Rates<'_>, n_batch: u32) -> Self {
         let read = |(tensor_type, bytes): &(TensorType, f64)| rates.read_seconds(*tensor_type, *bytes, work.rounding);
-        let compute = |(tensor_type, ops): &(TensorType, f64)| rates.prompt_seconds(*tensor_type, *ops, work.rounding);
+        let n_tokens = f64::from(n_batch);
+        let compute = |list: &[(TensorType, f64)], n_tokens: f64| -> f64 {
+            let seconds = |(tensor_type, ops): &(TensorType, f64)| {
+                rates.prompt_seconds(*tensor_type, *ops, n_tokens, work.rounding)
+            };
+            list.iter().map(seconds).sum()
+        };
+        let layers_s = rates.layers_seconds(work);
+        let experts_s = compute(&work.expert_prompt, n_tokens * work.expert_share);
         Self {
             class: work.class.clone(),
             caches: work.caches.clone(),
             weights_s: work.generation.iter().map(read).sum(),
-            layers_s: rates.layers_seconds(work),
-            prompt_s: work.prompt.iter().map(compute).sum(),
+            layers_s,
+            // Threads meet once for a chunk as they do for one token.
+            prompt_s: compute(&work.prompt, n_tokens) + experts_s + layers_s / n_tokens.max(1.0),
+            n_layers: work.n_layers(),
             attention_bytes_per_s: rates.attention_rate(),
             correction: rates.correction(&work.class).map(|correction| (correction.generation, correction.prompt)),
         }
@@ -345,7 +377,9 @@ impl Forecast {
 
 /// The largest chunk of which one layer takes a moment, so that a prompt can be stopped at once.
 pub(super) fn batch(work: &Work, rates: &Rates<'_>) -> u32 {
-    let per_layer = Forecast::new(work, rates).prompt_token_s() / work.n_layers();
-    let is_short = |batch: &&u32| per_layer * f64::from(**batch) <= SECONDS_PER_STEP;
+    let is_short = |batch: &&u32| {
+        let forecast = Forecast::new(work, rates, **batch);
+        forecast.prompt_token_s() / forecast.n_layers * f64::from(**batch) <= SECONDS_PER_STEP
+    };
     *BATCHES.iter().find(is_short).unwrap_or(&BATCHES[BATCHES.len() - 1])
 }

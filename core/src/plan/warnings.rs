@@ -2,8 +2,8 @@
 use super::choose::ContextWhy;
 use super::place::{self, Context};
 use super::words::{about, grouped, size};
-use super::{Draft, Engine, TIGHT_BYTES};
-use crate::wire::{DiskKind, GpuProbe, Hardware, Text};
+use super::{Draft, TIGHT_BYTES};
+use crate::wire::{DiskKind, FileUse, GpuProbe, Hardware, Text};
 
 /// Other programs' memory that is worth a word: a few of them closed give it back.
 const MUCH_BYTES: u64 = 1 << 30;
@@ -22,6 +22,7 @@ impl Draft<'_> {
             self.unmet_kv_type(),
             self.unmet_layers(),
             self.unmet_threads(),
+            self.unmet_copy(),
             self.read_from_disk(),
             self.others_in_memory(),
             self.swapping(),
@@ -69,14 +70,21 @@ impl Draft<'_> {
 
     fn unmet_layers(&self) -> Option<Text> {
         let wish = self.planner.wishes.n_gpu_layers.filter(|wish| *wish > 0)?;
-        let Some(split) = self.split() else {
+        let Some(split) = self.card_split() else {
             return Some(Text::new(
                 "No layers can go on a card here; all stay in memory.",
                 "这里没有层可以放到显卡上，全部留在内存。",
             ));
         };
-        let got = split.n_gpu_layers();
-        (got < wish.min(self.sizes().n_layers() + 1)).then(|| {
+        let sizes = self.sizes();
+        let got = split.n_gpu_layers(sizes);
+        if got > wish.max(sizes.n_layers_ahead + 1) {
+            return Some(Text::new(
+                format!("With {wish} layers on the card memory is short; {got} work."),
+                format!("显卡只放 {wish} 层时内存不足，改为 {got} 层。"),
+            ));
+        }
+        (got < wish.min(sizes.n_layers() + sizes.n_layers_ahead + 1)).then(|| {
             Text::new(
                 format!("{wish} layers do not fit on the card; {got} do."),
                 format!("显卡放不下 {wish} 层，改为 {got} 层。"),
@@ -91,6 +99,16 @@ impl Draft<'_> {
             format!("{wish} threads are not possible here; {got} are used."),
             format!("这里无法使用 {wish} 个线程，改为 {got} 个。"),
         ))
+    }
+
+    fn unmet_copy(&self) -> Option<Text> {
+        let wished = self.planner.wishes.file_use == Some(FileUse::Copied);
+        (wished && self.file_use() != FileUse::Copied).then(|| {
+            Text::new(
+                "There is too little memory for a copy of the file; it is mapped.",
+                "内存不足以复制整个文件，改为映射。",
+            )
+        })
     }
 
     fn read_from_disk(&self) -> Option<Text> {
@@ -161,7 +179,7 @@ impl Draft<'_> {
 
     /// What the card could take over if it were empty.
     fn others_on_card(&self) -> Option<Text> {
-        let (planner, split) = (self.planner, self.split().filter(|_| self.planner.engine == Engine::WithGpu)?);
+        let (planner, split) = (self.planner, self.split()?);
         let others = split.gpu.vram_total_bytes.saturating_sub(split.gpu.vram_free_bytes);
         if others < MUCH_VRAM_BYTES {
             return None;
@@ -191,7 +209,7 @@ impl Draft<'_> {
 
     fn windows_margin(&self) -> Option<Text> {
         let hardware = self.hardware();
-        let split = self.split().filter(|_| place::is_windows(hardware) && self.planner.engine == Engine::WithGpu)?;
+        let split = self.split().filter(|_| place::is_windows(hardware))?;
         let margin = size(place::margin(&split.gpu, hardware));
         Some(Text::new(
             format!("{margin} of the card stay free: on Windows a full card slows down without a word."),

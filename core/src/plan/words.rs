@@ -8,7 +8,7 @@ use super::place::{KvHome, Split};
 use super::predict::Prediction;
 use super::quality::quality;
 use super::sizes::Sizes;
-use super::{Draft, Engine, GPU_BATCH, TIGHT_BYTES, ThreadsWhy};
+use super::{Draft, GPU_BATCH, TIGHT_BYTES, ThreadsWhy};
 use crate::wire::{FileUse, Plan, PlanChoice, Speed, Text, Verdict};
 
 pub(super) use crate::error::size;
@@ -19,15 +19,14 @@ const NBSP: char = '\u{a0}';
 impl Draft<'_> {
     /// Puts everything into words.
     pub(super) fn into_plan(self) -> Plan {
-        let (sizes, split) = (self.sizes(), self.split());
-        let acting = self.planner.engine == Engine::WithGpu;
+        let (sizes, split) = (self.sizes(), self.card_split());
         Plan {
             architecture: self.outline.architecture.clone(),
             quant: self.outline.quant.clone(),
             verdict: self.layout().verdict(),
             headline: self.headline(),
             n_layers: sizes.n_layers(),
-            n_gpu_layers: split.map_or(0, Split::n_gpu_layers),
+            n_gpu_layers: split.map_or(0, |split| split.n_gpu_layers(sizes)),
             n_cpu_moe_layers: split.map_or(0, |split| split.n_cpu_moe_layers(sizes)),
             n_threads: self.threads.n,
             context_length: self.layout().context.length,
@@ -38,12 +37,14 @@ impl Draft<'_> {
             quality: quality(&self.outline.quant),
             usable_context_length: self.usable_context,
             lines: self.lines(),
+            layers: self.layers(),
             choices: self.choices(),
             gpu_bar: split.map(gpu_bar),
             ram_bar: self.ram_bar(),
             disk_bar: self.disk_bar(),
             speed: speed(self.layout()),
-            cpu_computes: split.filter(|_| !acting).map(|_| cpu_computes()),
+            token_costs: self.token_costs(),
+            cpu_computes: split.filter(|_| self.split().is_none()).map(|_| cpu_computes()),
             warnings: self.warnings(),
             llama_cpp_command: self.llama_cpp_command(),
             contexts: self.contexts,
@@ -58,19 +59,37 @@ impl Draft<'_> {
         &self.chosen.layout
     }
 
-    /// What the card holds, or will.
+    /// What the card holds and computes.
     pub(super) fn split(&self) -> Option<&Split> {
         self.layout().split.as_ref()
     }
 
-    /// Caches of all layers.
-    pub(super) fn kv_bytes(&self) -> u64 {
-        self.layout().kv_bytes(self.planner.engine)
+    /// The layout of an engine that uses the card, where this one does not.
+    pub(super) fn card_layout(&self) -> &Layout {
+        self.with_card.as_ref().map_or(self.layout(), |chosen| &chosen.layout)
     }
 
-    fn file_use(&self) -> FileUse {
-        // What finds no room would only push out what was read before it.
-        if self.layout().ram.missing_bytes() > 0 { FileUse::AsNeeded } else { FileUse::ReadAhead }
+    /// What the card holds, or will once the engine uses it.
+    pub(super) fn card_split(&self) -> Option<&Split> {
+        self.card_layout().split.as_ref()
+    }
+
+    /// Caches of all layers.
+    pub(super) fn kv_bytes(&self) -> u64 {
+        self.layout().kv_bytes()
+    }
+
+    pub(super) fn file_use(&self) -> FileUse {
+        let ram = &self.layout().ram;
+        let tuned = self.planner.wishes.tuned.as_ref().map(|tuned| tuned.file_use);
+        match self.planner.wishes.file_use.or(tuned) {
+            // What finds no room would only push out what was read before it.
+            _ if ram.missing_bytes() > 0 => FileUse::AsNeeded,
+            // Copies cannot be dropped and read again: only where something is left beside them.
+            Some(FileUse::Copied) if ram.spare_bytes() >= TIGHT_BYTES => FileUse::Copied,
+            Some(FileUse::AsNeeded) => FileUse::AsNeeded,
+            Some(FileUse::Copied | FileUse::ReadAhead) | None => FileUse::ReadAhead,
+        }
     }
 
     fn headline(&self) -> Text {
@@ -105,20 +124,30 @@ impl Draft<'_> {
                     _ => Text::new("Short enough to stop at once.", "足够短，可随时停止。"),
                 },
             ),
-            match self.file_use() {
-                FileUse::ReadAhead => choice(
-                    Text::new("File mapped and read ahead", "映射文件并预先读入"),
-                    Text::new(
-                        "The first answer is as quick as the next, and other programs can have the memory back.",
-                        "首次回答与之后一样快，其他程序需要时可收回内存。",
-                    ),
-                ),
-                FileUse::AsNeeded => choice(
-                    Text::new("File mapped, read as needed", "映射文件，按需读取"),
-                    Text::new("It does not fit in memory at once.", "内存无法一次放下整个文件。"),
-                ),
-            },
+            PlanChoice { what: self.file_use_words(), why: self.why_file_use() },
         ]
+    }
+
+    fn file_use_words(&self) -> Text {
+        match self.file_use() {
+            FileUse::ReadAhead => Text::new("File mapped and read ahead", "映射文件并预先读入"),
+            FileUse::AsNeeded => Text::new("File mapped, read as needed", "映射文件，按需读取"),
+            FileUse::Copied => Text::new("File copied into memory", "文件复制到内存"),
+        }
+    }
+
+    fn why_file_use(&self) -> Text {
+        match self.file_use() {
+            FileUse::ReadAhead => Text::new(
+                "The first answer is as quick as the next, and other programs can have the memory back.",
+                "首次回答与之后一样快，其他程序需要时可收回内存。",
+            ),
+            FileUse::AsNeeded if self.layout().ram.missing_bytes() > 0 => {
+                Text::new("It does not fit in memory at once.", "内存无法一次放下整个文件。")
+            }
+            FileUse::Copied if self.planner.wishes.file_use.is_none() => fastest_tried(),
+            FileUse::AsNeeded | FileUse::Copied => Text::new("As wished.", "按你的设置。"),
+        }
     }
 
     fn context_words(&self) -> Text {
@@ -143,15 +172,14 @@ impl Draft<'_> {
                 "按你的设置；大小约为 f16 的四分之一，对长文本的记忆会不够精确。",
             ),
             KvWhy::Wish => Text::new("As wished.", "按你的设置。"),
+            KvWhy::Tuned => fastest_tried(),
             KvWhy::Usual => Text::new("Half the size of f32 at the same quality.", "大小是 f32 的一半，质量相同。"),
         }
     }
 
     fn why_threads(&self) -> Text {
         match self.threads.why {
-            ThreadsWhy::Wish if self.planner.wishes.is_tuned => {
-                Text::new("The fastest of those tried here.", "试运行中最快。")
-            }
+            ThreadsWhy::Tuned => fastest_tried(),
             ThreadsWhy::Wish => Text::new("As wished.", "按你的设置。"),
             ThreadsWhy::AllowedCores => {
                 Text::new("As many as this program may use here.", "系统允许本程序使用的数量。")
@@ -198,14 +226,17 @@ impl Draft<'_> {
         }
     }
 
+    /// llama.cpp uses the card whether this version does or not: its command is that of the plan with it.
     fn llama_cpp_command(&self) -> String {
+        let (layout, sizes) = (self.card_layout(), self.sizes());
+        let split = layout.split.as_ref();
         let name = self.outline.file_name.as_str();
         let mut command =
             vec!["llama-server -m".to_owned(), shell_word(if name.is_empty() { "model.gguf" } else { name })];
         let mut push = |flag: &str, value: &dyn std::fmt::Display| command.push(format!("{flag} {value}"));
-        push("-ngl", &self.split().map_or(0, Split::n_gpu_layers));
-        if let Some(split) = self.split() {
-            let n_cpu_moe = split.n_cpu_moe_flag(self.sizes());
+        push("-ngl", &split.map_or(0, |split| split.n_gpu_layers(sizes)));
+        if let Some(split) = split {
+            let n_cpu_moe = split.n_cpu_moe_flag(sizes);
             if n_cpu_moe > 0 {
                 push("--n-cpu-moe", &n_cpu_moe);
             }
@@ -213,8 +244,10 @@ impl Draft<'_> {
                 push("-sm none -mg", &split.gpu.index);
             }
         }
-        let KvTypes { k, v } = self.layout().context.kv_types;
-        push("-c", &self.layout().context.length);
+        let KvTypes { k, v } = layout.context.kv_types;
+        push("-c", &layout.context.length);
+        // By default it keeps states and windows for four conversations.
+        push("-np", &1);
         if k != KvType::F16 {
             push("-ctk", &k);
         }
@@ -226,21 +259,25 @@ impl Draft<'_> {
             push("-fa", &"on");
         }
         push("-t", &self.threads.n);
-        let n_batch = if self.split().is_some() { GPU_BATCH } else { self.planner.n_batch };
+        let n_batch = if split.is_some() { GPU_BATCH } else { self.planner.n_batch };
         push("-b", &n_batch);
         push("-ub", &n_batch);
-        if self.split().is_some_and(|split| split.kv_home == KvHome::Ram) {
+        if split.is_some_and(|split| split.kv_home == KvHome::Ram) {
             command.push("--no-kv-offload".to_owned());
         }
-        if self.layout().ram.spare_bytes() >= TIGHT_BYTES {
+        if layout.ram.spare_bytes() >= TIGHT_BYTES && self.planner.wishes.file_use != Some(FileUse::AsNeeded) {
             command.push("--no-mmap".to_owned());
         }
         command.join(" ")
     }
 }
 
+fn fastest_tried() -> Text {
+    Text::new("The fastest of those tried here.", "试运行中最快。")
+}
+
 fn speed(layout: &Layout) -> Speed {
-    let Prediction { generation, prompt } = layout.prediction;
+    let Prediction { generation, prompt, .. } = layout.prediction;
     Speed {
         generation_full_tokens_per_s: layout.full_rate,
         generation_tokens_per_s: generation.likely,
@@ -270,14 +307,15 @@ fn verdict_words(verdict: Verdict) -> (&'static str, &'static str) {
     }
 }
 
-/// A rate without more digits than a prediction deserves: `17 tokens/s` and `17 个词元`, for sentences that say "about".
+/// A rate without more digits than a prediction deserves, rounded down so that it promises no better verdict than it has:
+/// `17 tokens/s` and `17 个词元`, for sentences that say "about".
 pub(super) fn about(tokens_per_s: f64) -> (String, String) {
-    if tokens_per_s < 0.75 {
-        let rounded = tokens_per_s.max(0.1);
+    if tokens_per_s < 1.0 {
+        let rounded = (tokens_per_s * 10.0).floor().max(1.0) / 10.0;
         return (format!("{rounded:.1}{NBSP}tokens/s"), format!("{rounded:.1}{NBSP}个词元"));
     }
     let step = if tokens_per_s < 100.0 { 1.0 } else { 10.0 };
-    let rounded = (tokens_per_s / step).round() * step;
+    let rounded = (tokens_per_s / step).floor() * step;
     let unit = if rounded == 1.0 { "token/s" } else { "tokens/s" };
     (format!("{rounded}{NBSP}{unit}"), format!("{rounded}{NBSP}个词元"))
 }
@@ -320,9 +358,13 @@ mod tests {
         for (rate, en, zh) in [
             (0.0, "0.1 tokens/s", "0.1 个词元"),
             (0.42, "0.4 tokens/s", "0.4 个词元"),
-            (0.8, "1 token/s", "1 个词元"),
+            (0.99, "0.9 tokens/s", "0.9 个词元"),
+            (1.0, "1 token/s", "1 个词元"),
+            (7.99, "7 tokens/s", "7 个词元"),
+            (8.0, "8 tokens/s", "8 个词元"),
             (17.4, "17 tokens/s", "17 个词元"),
-            (187.0, "190 tokens/s", "190 个词元"),
+            (19.99, "19 tokens/s", "19 个词元"),
+            (187.0, "180 tokens/s", "180 个词元"),
         ] {
             let with_nbsp = |text: &str| text.replacen(' ', "\u{a0}", 1);
             assert_eq!(about(rate), (with_nbsp(en), with_nbsp(zh)));

@@ -1,8 +1,13 @@
-//! What a load gives up, rung by rung, when memory is short: first the chunk in which prompts are read, then the precision of
-//! the cache, then the context. Each rung is a wish, so that the plan stays one plan; what was given up is said in a sentence.
+//! What a load gives up, rung by rung, when memory is short: first a copy of the file, and on a card that is short some layers'
+//! experts; then the chunk in which prompts are read, then the precision of the cache, then the context. Each rung is a
+//! wish, so that the plan stays one plan; what was given up is said in a sentence.
 
-use crate::plan::tokens_short;
-use crate::wire::{ErrorCode, Failure, Plan, Text, Wishes};
+use tandem_engine::error::EngineError;
+use tandem_engine::place::Device;
+
+use crate::error::Explain;
+use crate::plan::{n_expert_layers_on_card, tokens_short};
+use crate::wire::{ErrorCode, Failure, FileUse, Plan, Text, Wishes};
 
 /// Prompts are read in chunks no smaller: below this every chunk costs about the same.
 const LEAST_BATCH: u32 = 32;
@@ -15,9 +20,38 @@ const LARGE_KV: [&str; 2] = ["f16", "f32"];
 /// One thing given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rung {
+    Copy,
+    ExpertLayers,
     Batch,
     KvType,
     Context,
+}
+
+/// Why a load has ended.
+#[derive(Clone, Debug)]
+pub(super) struct LoadStop {
+    /// What a person is told.
+    pub(super) failure: Failure,
+    /// The device whose memory is short, if that is it.
+    pub(super) short_on: Option<Device>,
+}
+
+impl From<EngineError> for LoadStop {
+    fn from(error: EngineError) -> Self {
+        let device = match &error {
+            EngineError::DoesNotFit { device, .. } => Some(*device),
+            _ => None,
+        };
+        let stop = Self::from(error.explain());
+        Self { short_on: device.or(stop.short_on), ..stop }
+    }
+}
+
+impl From<Failure> for LoadStop {
+    fn from(failure: Failure) -> Self {
+        let short_on = (failure.code == ErrorCode::OutOfMemory).then_some(Device::Cpu);
+        Self { failure, short_on }
+    }
 }
 
 /// The way down from what was wished.
@@ -42,6 +76,7 @@ impl Ladder {
     /// Gives up everything at once, where not even a plan is found; false if that was done before.
     pub(super) fn step_to_the_end(&mut self) -> bool {
         let before = self.wishes.clone();
+        self.wishes.file_use = Some(FileUse::ReadAhead);
         self.wishes.n_batch = Some(LEAST_BATCH);
         self.wishes.kv_type.get_or_insert_with(|| SMALL_KV.to_owned());
         self.wishes.context_length = Some(self.wishes.context_length.unwrap_or(LEAST_CONTEXT).min(LEAST_CONTEXT));
@@ -50,8 +85,10 @@ impl Ladder {
     }
 
     /// Steps down after a load as `plan` says has failed; false if that was no matter of memory, or the last rung.
-    pub(super) fn step(&mut self, plan: &Plan, failure: &Failure) -> bool {
-        let is_memory = failure.code == ErrorCode::OutOfMemory;
+    pub(super) fn step(&mut self, plan: &Plan, stop: &LoadStop) -> bool {
+        let LoadStop { failure, short_on } = stop;
+        let is_memory = short_on.is_some();
+        let n_experts = n_expert_layers_on_card(plan);
         // A model whose heads do not go into the blocks of such a cache says so.
         let is_kv = self.last == Some(Rung::KvType) && !is_memory && failure.code != ErrorCode::Cancelled;
         if is_kv {
@@ -60,7 +97,14 @@ impl Ladder {
         } else if !is_memory {
             return false;
         }
-        let rung = if plan.n_batch > LEAST_BATCH {
+        let rung = if plan.file_use == FileUse::Copied && *short_on == Some(Device::Cpu) {
+            self.wishes.file_use = Some(FileUse::ReadAhead);
+            Rung::Copy
+        } else if n_experts > 0 && matches!(short_on, Some(Device::Cuda(_))) {
+            // In main memory they are as good, only slower; a quarter at a time, so that few loads are tried.
+            self.wishes.n_expert_layers = Some(n_experts - n_experts.div_ceil(4));
+            Rung::ExpertLayers
+        } else if plan.n_batch > LEAST_BATCH {
             self.wishes.n_batch = Some((plan.n_batch / 4).max(LEAST_BATCH));
             Rung::Batch
         } else if LARGE_KV.contains(&plan.kv_type.as_str()) && !self.has_refused_kv {
@@ -81,6 +125,14 @@ impl Ladder {
 /// What `plan` gave up against the plan that more free memory would allow, in one sentence.
 pub(super) fn given_up(ample: &Plan, plan: &Plan) -> Option<Text> {
     let mut parts = Vec::new();
+    let n_moved = n_expert_layers_on_card(ample).saturating_sub(n_expert_layers_on_card(plan));
+    if n_moved > 0 {
+        let layers = if n_moved == 1 { "layer" } else { "layers" };
+        parts.push(Text::new(
+            format!("the experts of {n_moved} {layers} are in memory instead of on the card"),
+            format!("{n_moved} 层的专家放在内存，而非显卡"),
+        ));
+    }
     if plan.context_length < ample.context_length {
         let (now, then) = (tokens_short(plan.context_length), tokens_short(ample.context_length));
         parts
@@ -100,6 +152,9 @@ pub(super) fn given_up(ample: &Plan, plan: &Plan) -> Option<Text> {
             format!("提示每次读入 {now} 个词元，而非 {then} 个"),
         ));
     }
+    if ample.file_use == FileUse::Copied && plan.file_use != FileUse::Copied {
+        parts.push(Text::new("the file is mapped instead of copied", "文件改为映射，不再复制"));
+    }
     let is_on_disk = |plan: &Plan| plan.ram_bar.shortfall_bytes > 0;
     if is_on_disk(plan) && !is_on_disk(ample) {
         parts.push(Text::new("a part of the model is read from disk", "模型的一部分从磁盘读取"));
@@ -116,14 +171,18 @@ pub(super) fn given_up(ample: &Plan, plan: &Plan) -> Option<Text> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::example;
+    use crate::plan::{example, with_card};
 
-    fn out_of_memory() -> Failure {
-        Failure::new(ErrorCode::OutOfMemory, Text::default(), Text::default())
+    fn out_of_memory() -> LoadStop {
+        Failure::new(ErrorCode::OutOfMemory, Text::default(), Text::default()).into()
+    }
+
+    fn card_is_full() -> LoadStop {
+        EngineError::DoesNotFit { device: Device::Cuda(0), needed_bytes: 2, available_bytes: 1 }.into()
     }
 
     /// Takes all rungs, as plans that grant every wish would.
-    fn descend(plan: &mut Plan, answer: impl Fn(&Wishes) -> Failure) -> Vec<(u32, String, u32)> {
+    fn descend(plan: &mut Plan, answer: impl Fn(&Wishes) -> LoadStop) -> Vec<(u32, String, u32)> {
         let mut ladder = Ladder::new(&Wishes::default());
         let mut seen = Vec::new();
         let kv_type = plan.kv_type.clone();
@@ -150,10 +209,54 @@ mod tests {
         assert_eq!(descend(&mut plan(32, "q4_0", 1000), |_| out_of_memory()), []);
     }
 
+    /// A machine that does not exist yet: the planner plans for its card, the engine says that the card is full.
+    #[test]
+    fn experts_leave_a_full_card_layer_by_layer_before_anything_else_is_given_up() {
+        let plan_with = with_card();
+        let mut ladder = Ladder::new(&Wishes::default());
+        let first = plan_with(ladder.wishes());
+        let (mut plan, mut seen) = (first.clone(), vec![n_expert_layers_on_card(&first)]);
+        while seen.last() != Some(&0) {
+            assert!(ladder.step(&plan, &card_is_full()));
+            plan = plan_with(ladder.wishes());
+            seen.push(n_expert_layers_on_card(&plan));
+        }
+        assert!(seen[0] > 4 && seen.windows(2).all(|pair| pair[0] > pair[1]), "{seen:?}");
+        let kept = |plan: &Plan| (plan.n_batch, plan.kv_type.clone(), plan.context_length, plan.n_gpu_layers);
+        assert_eq!(kept(&plan), kept(&first), "nothing else was touched");
+        let said = given_up(&first, &plan).unwrap();
+        let n = seen[0];
+        assert_eq!(
+            said.en,
+            format!("Memory is short: the experts of {n} layers are in memory instead of on the card.")
+        );
+        assert_eq!(said.zh, format!("内存不足：{n} 层的专家放在内存，而非显卡。"));
+        assert!(ladder.step(&plan, &card_is_full()));
+        assert!(ladder.wishes().n_batch < Some(first.n_batch), "then the next rung");
+    }
+
+    #[test]
+    fn main_memory_that_is_short_does_not_move_experts_into_it() {
+        let plan = with_card()(&Wishes::default());
+        let mut ladder = Ladder::new(&Wishes::default());
+        assert!(ladder.step(&plan, &out_of_memory()));
+        assert_eq!((ladder.wishes().n_expert_layers, ladder.wishes().n_batch), (None, Some(plan.n_batch / 4)));
+    }
+
+    #[test]
+    fn a_copy_of_the_file_is_the_first_thing_to_go() {
+        let copied = Plan { file_use: FileUse::Copied, ..plan(512, "f16", 8192) };
+        let mut ladder = Ladder::new(&Wishes { file_use: Some(FileUse::Copied), ..Wishes::default() });
+        assert!(ladder.step(&copied, &out_of_memory()));
+        assert_eq!(ladder.wishes().file_use, Some(FileUse::ReadAhead));
+        let mapped = Plan { file_use: FileUse::ReadAhead, ..copied.clone() };
+        assert_eq!(given_up(&copied, &mapped).unwrap().en, "Memory is short: the file is mapped instead of copied.");
+    }
+
     #[test]
     fn a_cache_that_the_model_cannot_have_is_passed_over() {
         let answer = |wishes: &Wishes| match wishes.kv_type {
-            Some(_) => Failure::new(ErrorCode::EngineFailed, Text::default(), Text::default()),
+            Some(_) => Failure::new(ErrorCode::EngineFailed, Text::default(), Text::default()).into(),
             None => out_of_memory(),
         };
         let seen = descend(&mut plan(32, "f16", 4096), answer);
@@ -165,7 +268,7 @@ mod tests {
     fn other_failures_end_the_load_at_once() {
         for code in [ErrorCode::Cancelled, ErrorCode::GgufDamaged] {
             let failure = Failure::new(code, Text::default(), Text::default());
-            assert_eq!(descend(&mut plan(512, "f16", 8192), |_| failure.clone()), []);
+            assert_eq!(descend(&mut plan(512, "f16", 8192), |_| failure.clone().into()), []);
         }
     }
 

@@ -9,7 +9,7 @@ pub mod sampling;
 mod watch;
 
 pub use answering::{Answering, Step};
-use ladder::Ladder;
+use ladder::{Ladder, LoadStop};
 use watch::Watch;
 
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ use crate::library::Library;
 use crate::plan::{self, Engine, Forecast, Outline, PlanRefusal, check_loadable};
 use crate::prompt::Template;
 use crate::wire::{
-    ErrorCode, Failure, Hardware, LibraryModel, LoadEvent, LoadRequest, Outcome, Part, Phase, Plan, RuntimeState,
-    Sampling, Text, Wishes,
+    ErrorCode, Failure, FileUse, Hardware, LibraryModel, LoadEvent, LoadRequest, Outcome, Part, Phase, Plan,
+    RuntimeState, Sampling, Text, Wishes,
 };
 
 /// What the runtime tells without being asked.
@@ -245,11 +245,11 @@ impl Runtime {
             check_loadable(&plan)?;
             match self.run_load(&path, plan::load_options(&plan)?, &model.id, turn, on) {
                 Ok(ready) => break (plan, hardware, ready),
-                Err(failure) if ladder.step(&plan, &failure) => {}
-                Err(failure) => return Err(failure),
+                Err(stop) if ladder.step(&plan, &stop) => {}
+                Err(stop) => return Err(stop.failure),
             }
         };
-        let forecast = plan::forecast(&facts, &hardware, plan.n_threads)?;
+        let forecast = plan::forecast(&facts, &hardware, &plan)?;
         let given_up = given_up(&outline, &hardware, &request.wishes, &plan);
         let tokenizer = ready.tokenizer.ok_or_else(|| Refusal::NoTokenizer.explain())?;
         let loaded = Loaded {
@@ -280,14 +280,14 @@ impl Runtime {
         model_id: &str,
         turn: u64,
         on: &mut dyn FnMut(LoadEvent) -> Flow,
-    ) -> Result<Ready, Failure> {
+    ) -> Result<Ready, LoadStop> {
         let (sender, events) = channel();
         let send = move |event| if sender.send(event).is_ok() { Flow::Continue } else { Flow::Break };
         let token = {
             // Under the lock: an unload comes before this, and is seen, or after it, and revokes it.
             let shared = self.shared();
             if shared.turn != turn {
-                return Err(cancelled());
+                return Err(cancelled().into());
             }
             self.worker.load(path, options, Box::new(send))
         };
@@ -310,13 +310,13 @@ impl Runtime {
                 EngineLoadEvent::Ready(_) if is_cancelled => {
                     // It was done before it heard of it.
                     self.worker.unload();
-                    return Err(cancelled());
+                    return Err(cancelled().into());
                 }
                 EngineLoadEvent::Ready(ready) => return Ok(ready),
-                EngineLoadEvent::Failed(error) => return Err(error.explain()),
+                EngineLoadEvent::Failed(error) => return Err(error.into()),
             }
         }
-        Err(cancelled())
+        Err(cancelled().into())
     }
 
     /// To be called about once a second: whether another plan would help by now, since free memory has changed.
@@ -344,9 +344,7 @@ impl Runtime {
     fn hardware(&self, path: &Path) -> Hardware {
         let mut hardware = self.prober.hardware(path);
         if let Some(loaded) = self.loaded() {
-            // Its weights are pages of a file: the system counts them as available already.
-            let held = loaded.plan.lines.iter().filter(|line| matches!(line.part, Part::Kv | Part::Buffers));
-            let held_bytes: u64 = held.map(|line| line.bytes).sum();
+            let held_bytes = held_bytes(&loaded.plan);
             hardware.ram_available_bytes =
                 hardware.ram_total_bytes.min(hardware.ram_available_bytes.saturating_add(held_bytes));
         }
@@ -440,6 +438,14 @@ fn given_up(outline: &Outline, hardware: &Hardware, wishes: &Wishes, plan: &Plan
     let given_up = ladder::given_up(&ample, plan)?;
     tracing::warn!(sentence = given_up.en, "the load gave something up");
     Some(given_up)
+}
+
+/// Main memory that a loaded model gives back when it goes.
+pub(super) fn held_bytes(plan: &Plan) -> u64 {
+    // Mapped weights are pages of a file: the system counts them as available already.
+    let is_held = |part: Part| plan.file_use == FileUse::Copied || matches!(part, Part::Kv | Part::Buffers);
+    let held = plan.ram_bar.parts.iter().filter(|part| is_held(part.part));
+    held.fold(0, |sum, part| sum.saturating_add(part.bytes))
 }
 
 /// A panic while holding one of these leaves nothing half-done: each holds plain values that are set in one go.

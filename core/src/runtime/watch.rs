@@ -62,15 +62,14 @@ pub(super) fn offer(loaded: &Plan, fresh: &Plan, more_bytes: i64) -> Option<Text
 
 /// What cannot be read from the file again.
 fn held_bytes(plan: &Plan) -> i64 {
-    use crate::wire::Part;
-    let held = plan.ram_bar.parts.iter().filter(|part| matches!(part.part, Part::Kv | Part::Buffers));
-    i64::try_from(held.map(|part| part.bytes).sum::<u64>()).unwrap_or(i64::MAX)
+    i64::try_from(super::held_bytes(plan)).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::plan::example;
+    use crate::wire::{FileUse, Part};
 
     fn plan(context_length: u32, kv_type: &str, shortfall_bytes: u64) -> Plan {
         let mut plan = Plan { context_length, kv_type: kv_type.to_owned(), ..example() };
@@ -89,6 +88,21 @@ mod tests {
         assert!(offered(&plan(2048, "f16", 0), -1), "memory has become scarce");
         assert!(!offered(&plan(2048, "f16", 5), -1), "and nothing helps");
         assert!(offer(&plan(4096, "f16", 5), &plan(4096, "f16", 0), 1).is_some(), "whole again");
+    }
+
+    /// What a card will take over is not in main memory: nothing of it comes back.
+    #[test]
+    fn only_main_memory_comes_back() {
+        let mut plan = example();
+        let held = held_bytes(&plan);
+        let in_ram =
+            |part| plan.ram_bar.parts.iter().filter(|each| each.part == part).map(|each| each.bytes).sum::<u64>();
+        assert_eq!(held as u64, in_ram(Part::Kv) + in_ram(Part::Buffers));
+        plan.gpu_bar = Some(plan.ram_bar.clone());
+        assert_eq!(held_bytes(&plan), held);
+        plan.file_use = FileUse::Copied;
+        let all: u64 = plan.ram_bar.parts.iter().map(|part| part.bytes).sum();
+        assert_eq!(held_bytes(&plan) as u64, all, "copied weights do come back");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Auto-tune: a few plans around the predicted best, tried on the real engine, and the fastest safe one kept for this model,
-//! machine and context. One choice after the other: threads, then the chunk of prompts, then the cache.
+//! machine and context. One choice after the other: threads, then the chunk of prompts, then the cache, then whether the file
+//! is mapped or copied into memory. What cannot be varied is said.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -15,7 +16,8 @@ use crate::hardware::Prober;
 use crate::runtime::Runtime;
 use crate::store::{Store, now_ms};
 use crate::wire::{
-    ErrorCode, Failure, Hardware, LoadEvent, LoadRequest, Text, Trial, TuneEvent, Tuning, Verdict, Wishes,
+    ErrorCode, Failure, FileUse, Hardware, LoadEvent, LoadRequest, Plan, Text, Trial, TuneEvent, Tuned, Tuning,
+    Verdict, Wishes,
 };
 
 /// Tokens that a trial reads and writes, and the turn that plans are compared by.
@@ -32,6 +34,8 @@ const GAIN: f64 = 0.97;
 /// Chunks of prompts, and caches, that are tried beside the planned ones.
 const BATCHES: [u32; 3] = [64, 128, 512];
 const KV_TYPES: [&str; 2] = ["f16", "q8_0"];
+/// A copy may take so much of what is left: more would press on other programs.
+const COPY_SHARE: f64 = 0.75;
 
 /// Tries plans; one model at a time.
 #[derive(Default)]
@@ -85,15 +89,11 @@ pub fn tuning(store: &Store, hardware: &Hardware, request: &LoadRequest) -> Opti
     kept.inspect_err(|error| tracing::warn!(%error, "a tuning cannot be read")).ok().flatten()
 }
 
-/// Fills what a person leaves open with what was fastest; nothing wished is touched.
+/// Wishes beside what was fastest; nothing wished is touched.
 pub fn tuned(wishes: &Wishes, tuning: &Tuning) -> Wishes {
-    Wishes {
-        n_threads: wishes.n_threads.or(Some(tuning.n_threads)),
-        n_batch: wishes.n_batch.or(Some(tuning.n_batch)),
-        kv_type: wishes.kv_type.clone().or_else(|| Some(tuning.kv_type.clone())),
-        is_tuned: true,
-        ..wishes.clone()
-    }
+    let Tuning { n_threads, n_batch, kv_type, file_use, .. } = tuning;
+    let tuned = Tuned { n_threads: *n_threads, n_batch: *n_batch, kv_type: kv_type.clone(), file_use: *file_use };
+    Wishes { tuned: Some(tuned), ..wishes.clone() }
 }
 
 struct Search<'a> {
@@ -119,6 +119,12 @@ impl Search<'_> {
         for kv_type in KV_TYPES.into_iter().filter(|kv_type| *kv_type != first.kv_type) {
             best = self.better(best, |wishes| wishes.kv_type = Some(kv_type.to_owned()))?;
         }
+        let plan = self.bench.runtime.loaded().map(|loaded| loaded.plan.clone());
+        let not_tried: Vec<Text> =
+            [plan.as_ref().and_then(no_copy), plan.as_ref().and_then(no_expert_layers)].into_iter().flatten().collect();
+        if plan.is_some_and(|plan| no_copy(&plan).is_none()) && first.file_use == FileUse::ReadAhead {
+            best = self.better(best, |wishes| wishes.file_use = Some(FileUse::Copied))?;
+        }
         let tuning = Tuning {
             model_id: self.request.model_id.clone(),
             machine: machine_name(&hardware),
@@ -128,7 +134,9 @@ impl Search<'_> {
             n_threads: best.n_threads,
             n_batch: best.n_batch,
             kv_type: best.kv_type.clone(),
+            file_use: best.file_use,
             tokens_per_s: best.tokens_per_s,
+            not_tried,
             trials: std::mem::take(&mut self.trials),
         };
         self.bench.store.set_tuning(&tuning)?;
@@ -146,13 +154,15 @@ impl Search<'_> {
             n_threads: Some(best.n_threads),
             n_batch: Some(best.n_batch),
             kv_type: Some(best.kv_type.clone()),
+            file_use: Some(best.file_use),
             ..wished.clone()
         };
         change(&mut wishes);
         // What a person has fixed is not tried.
         let is_fixed = (wished.n_threads.is_some() && wishes.n_threads != wished.n_threads)
             || (wished.n_batch.is_some() && wishes.n_batch != wished.n_batch)
-            || (wished.kv_type.is_some() && wishes.kv_type != wished.kv_type);
+            || (wished.kv_type.is_some() && wishes.kv_type != wished.kv_type)
+            || (wished.file_use.is_some() && wishes.file_use != wished.file_use);
         if is_fixed {
             return Ok(best);
         }
@@ -176,6 +186,7 @@ impl Search<'_> {
             n_threads: loaded.plan.n_threads,
             n_batch: loaded.plan.n_batch,
             kv_type: loaded.plan.kv_type.clone(),
+            file_use: loaded.plan.file_use,
             prompt_tokens_per_s: stats.prompt_tokens_per_s(),
             tokens_per_s: stats.generation_tokens_per_s(),
             is_safe,
@@ -233,6 +244,30 @@ impl Search<'_> {
     }
 }
 
+/// Why the file is not copied for a trial, if it is not.
+fn no_copy(plan: &Plan) -> Option<Text> {
+    let bytes = |parts: &[crate::wire::BarPart]| parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.bytes));
+    let bar = &plan.ram_bar;
+    let free = bar.capacity_bytes.saturating_sub(bar.others_bytes);
+    (bytes(&bar.parts) as f64 > free as f64 * COPY_SHARE).then(|| {
+        Text::new(
+            "A copy of the file in memory was not tried: too little would be left.",
+            "未试运行“文件复制到内存”：剩余内存会太少。",
+        )
+    })
+}
+
+/// Why experts were not moved between card and memory, if the model has any.
+fn no_expert_layers(plan: &Plan) -> Option<Text> {
+    let has_experts = plan.layers.iter().any(|layer| layer.experts.is_some());
+    (has_experts && plan.cpu_computes.is_some()).then(|| {
+        Text::new(
+            "Layers of experts on the card were not tried: this version computes on the processor.",
+            "未试运行“专家层放在显卡”：当前版本由处理器计算。",
+        )
+    })
+}
+
 fn trial_of(trials: &[Trial]) -> Trial {
     trials.last().cloned().unwrap_or_default()
 }
@@ -283,12 +318,25 @@ mod tests {
     }
 
     #[test]
-    fn wishes_outrank_what_was_fastest() {
+    fn what_was_fastest_is_no_wish() {
         let tuning = Tuning { n_threads: 4, n_batch: 128, kv_type: "q8_0".into(), ..Tuning::default() };
         let wishes = Wishes { n_threads: Some(2), context_length: Some(4096), ..Wishes::default() };
-        let tuned = tuned(&wishes, &tuning);
-        assert_eq!((tuned.n_threads, tuned.n_batch, tuned.context_length), (Some(2), Some(128), Some(4096)));
-        assert_eq!(tuned.kv_type.as_deref(), Some("q8_0"));
+        let found = tuned(&wishes, &tuning);
+        let expected = Tuned { n_threads: 4, n_batch: 128, kv_type: "q8_0".into(), file_use: FileUse::ReadAhead };
+        assert_eq!(found, Wishes { tuned: Some(expected), ..wishes });
+    }
+
+    #[test]
+    fn what_is_not_tried_is_said() {
+        let roomy = crate::plan::example();
+        assert_eq!((no_copy(&roomy), no_expert_layers(&roomy)), (None, None));
+        let mut tight = roomy.clone();
+        tight.ram_bar.others_bytes = tight.ram_bar.capacity_bytes - tight.ram_bar.parts[0].bytes;
+        assert!(no_copy(&tight).is_some_and(|text| !text.zh.is_empty()));
+        let with_experts = crate::plan::with_card()(&Wishes::default());
+        assert_eq!(no_expert_layers(&with_experts), None, "the card computes");
+        let not_yet = Plan { cpu_computes: Some(Text::default()), ..with_experts };
+        assert!(no_expert_layers(&not_yet).is_some_and(|text| !text.zh.is_empty()));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::Failure;
+use super::{Failure, FileUse, Text};
 
 /// What is known of this machine's speed; plans assume an ordinary machine where it is not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
@@ -37,6 +37,22 @@ pub struct MachineRates {
     pub attention_bytes_per_s: f64,
     /// Reading a file that is not in memory yet, bytes per second; absent where that cannot be measured.
     pub disk_bytes_per_s: Option<f64>,
+    /// Graphics cards, as far as a device layer could measure them.
+    #[serde(default)]
+    pub cards: Vec<CardRates>,
+}
+
+/// What a graphics card was measured to do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+pub struct CardRates {
+    /// Its name, as the driver gives it: another card's figures mean nothing.
+    pub name: String,
+    /// Weights from its own memory for one token after another, bytes per second.
+    pub read_bytes_per_s: f64,
+    /// From main memory to the card, bytes per second.
+    pub upload_bytes_per_s: f64,
+    /// A hand-over to the card and back, seconds.
+    pub hand_over_s: f64,
 }
 
 /// Memory speed with so many threads.
@@ -59,12 +75,18 @@ pub struct KernelRate {
     pub one_thread_twice_bytes_per_s: f64,
     /// As many threads as a plan takes, the same.
     pub all_threads_bytes_per_s: f64,
+    /// The same with activations rounded twice; 0 where only older figures are known.
+    #[serde(default)]
+    pub all_threads_twice_bytes_per_s: f64,
     /// How many those are.
     pub n_threads: u32,
     /// One thread, weights in its cache: what the kernel itself can do.
     pub cached_bytes_per_s: f64,
     /// Many tokens at once, one thread: operations per second.
     pub prompt_ops_per_s: f64,
+    /// All threads, the same; 0 where only older figures are known.
+    #[serde(default)]
+    pub all_threads_prompt_ops_per_s: f64,
 }
 
 /// What answers of a kind of model showed about its predictions.
@@ -158,6 +180,9 @@ pub struct Trial {
     pub n_batch: u32,
     /// Type of the KV cache.
     pub kv_type: String,
+    /// How the file was read.
+    #[serde(default)]
+    pub file_use: FileUse,
     /// Prompt, tokens per second.
     pub prompt_tokens_per_s: f64,
     /// Generation, tokens per second.
@@ -186,8 +211,14 @@ pub struct Tuning {
     pub n_batch: u32,
     /// Type of the KV cache.
     pub kv_type: String,
+    /// How the file is read.
+    #[serde(default)]
+    pub file_use: FileUse,
     /// Generation with it, tokens per second.
     pub tokens_per_s: f64,
+    /// What was not tried, and why.
+    #[serde(default)]
+    pub not_tried: Vec<Text>,
     /// All that were tried, in order.
     pub trials: Vec<Trial>,
 }

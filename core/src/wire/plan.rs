@@ -13,16 +13,33 @@ pub struct Wishes {
     pub context_length: Option<u32>,
     /// Layers on the GPU.
     pub n_gpu_layers: Option<u32>,
+    /// Most layers whose experts may lie on the GPU.
+    pub n_expert_layers: Option<u32>,
     /// Compute threads.
     pub n_threads: Option<u32>,
     /// Tokens per prompt chunk.
     pub n_batch: Option<u32>,
-    /// Whether threads, chunk and cache are those that auto-tune found fastest, not a person's.
-    pub is_tuned: bool,
+    /// What auto-tune found fastest: taken where nothing else is wished and memory allows.
+    pub tuned: Option<Tuned>,
     /// Type of the KV cache, such as `q8_0`.
     pub kv_type: Option<String>,
+    /// How the file is read.
+    pub file_use: Option<FileUse>,
     /// What matters most where nothing is fixed.
     pub aim: Aim,
+}
+
+/// What auto-tune found fastest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, TS)]
+pub struct Tuned {
+    /// Compute threads.
+    pub n_threads: u32,
+    /// Tokens per prompt chunk.
+    pub n_batch: u32,
+    /// Type of the KV cache.
+    pub kv_type: String,
+    /// How the file is read.
+    pub file_use: FileUse,
 }
 
 /// What matters most to a person.
@@ -77,6 +94,8 @@ pub struct Plan {
     pub contexts: Vec<ContextStep>,
     /// One line per part: what, bytes, where, why.
     pub lines: Vec<PlanLine>,
+    /// Where each layer lives, in order.
+    pub layers: Vec<PlanLayer>,
     /// One line per choice: threads, context, …: what and why.
     pub choices: Vec<PlanChoice>,
     /// Bars: the GPU's, if there is one.
@@ -87,6 +106,8 @@ pub struct Plan {
     pub disk_bar: MemoryBar,
     /// Expected speed.
     pub speed: Speed,
+    /// What the time of a token goes to; together as long as the likely rate says.
+    pub token_costs: Vec<TokenCost>,
     /// Said when the plan names a GPU but the CPU computes.
     pub cpu_computes: Option<Text>,
     /// In plain words.
@@ -125,6 +146,62 @@ pub struct PlanLine {
     pub place: Place,
     /// Why there.
     pub why: Text,
+}
+
+/// Where one layer lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct PlanLayer {
+    /// What it remembers.
+    pub keeps: Keeps,
+    /// Attention or state, norms, router, shared experts, dense feed-forward.
+    pub mixer: Place,
+    /// Its cache or state.
+    pub cache: Place,
+    /// Routed experts, if it has any.
+    pub experts: Option<Place>,
+}
+
+/// What a layer remembers of the tokens before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum Keeps {
+    /// All of them.
+    All,
+    /// The last ones.
+    Window,
+    /// A state of fixed size.
+    State,
+    /// Nothing.
+    Nothing,
+}
+
+/// What a part of a token's time goes to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct TokenCost {
+    /// Kind.
+    pub kind: CostKind,
+    /// In words.
+    pub what: Text,
+    /// Milliseconds per token.
+    pub ms: f64,
+}
+
+/// Kind of a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum CostKind {
+    /// The graphics card.
+    Gpu,
+    /// Weights from memory.
+    Weights,
+    /// Keys, values and states from memory.
+    Cache,
+    /// Norms, attention's arithmetic, threads that wait for each other.
+    Layers,
+    /// From one device to the other and back.
+    HandOver,
+    /// Weights from the disk.
+    Disk,
 }
 
 /// One choice of a plan that is not a place.
@@ -216,14 +293,17 @@ pub struct Speed {
     pub prompt_high_tokens_per_s: f64,
 }
 
-/// How the file of a model is read. It is mapped either way, so other programs can have the memory back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+/// How the file of a model is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum FileUse {
-    /// All of it, before the first token.
+    /// Mapped, and all of it read before the first token: other programs can have the memory back.
+    #[default]
     ReadAhead,
-    /// Page by page, when first used: it does not fit in memory at once.
+    /// Mapped, and read page by page when first used: it does not fit in memory at once.
     AsNeeded,
+    /// Copied into memory of its own, in large pages: quicker on some machines, and no other program gets it back.
+    Copied,
 }
 
 /// What a quantisation costs in quality.
@@ -263,7 +343,7 @@ pub struct ContextStep {
     pub kv_type: String,
     /// Layers whose experts, or in a dense model all of whose weights, would be on the GPU.
     pub n_layers_on_gpu: u32,
-    /// Generation, likely, tokens per second.
+    /// Generation with all of it in use, likely, tokens per second.
     pub generation_tokens_per_s: f64,
     /// In one word.
     pub verdict: Verdict,

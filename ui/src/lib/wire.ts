@@ -526,6 +526,20 @@ export type MachineRates = {
   attention_bytes_per_s: number,
   /** Reading a file that is not in memory yet, bytes per second; absent where that cannot be measured. */
   disk_bytes_per_s: number | null,
+  /** Graphics cards, as far as a device layer could measure them. */
+  cards: Array<CardRates>,
+};
+
+/** What a graphics card was measured to do. */
+export type CardRates = {
+  /** Its name, as the driver gives it: another card's figures mean nothing. */
+  name: string,
+  /** Weights from its own memory for one token after another, bytes per second. */
+  read_bytes_per_s: number,
+  /** From main memory to the card, bytes per second. */
+  upload_bytes_per_s: number,
+  /** A hand-over to the card and back, seconds. */
+  hand_over_s: number,
 };
 
 /** Memory speed with so many threads. */
@@ -546,12 +560,16 @@ export type KernelRate = {
   one_thread_twice_bytes_per_s: number,
   /** As many threads as a plan takes, the same. */
   all_threads_bytes_per_s: number,
+  /** The same with activations rounded twice; 0 where only older figures are known. */
+  all_threads_twice_bytes_per_s: number,
   /** How many those are. */
   n_threads: number,
   /** One thread, weights in its cache: what the kernel itself can do. */
   cached_bytes_per_s: number,
   /** Many tokens at once, one thread: operations per second. */
   prompt_ops_per_s: number,
+  /** All threads, the same; 0 where only older figures are known. */
+  all_threads_prompt_ops_per_s: number,
 };
 
 /** What answers of a kind of model showed about its predictions. */
@@ -626,6 +644,8 @@ export type Trial = {
   n_batch: number,
   /** Type of the KV cache. */
   kv_type: string,
+  /** How the file was read. */
+  file_use: FileUse,
   /** Prompt, tokens per second. */
   prompt_tokens_per_s: number,
   /** Generation, tokens per second. */
@@ -652,8 +672,12 @@ export type Tuning = {
   n_batch: number,
   /** Type of the KV cache. */
   kv_type: string,
+  /** How the file is read. */
+  file_use: FileUse,
   /** Generation with it, tokens per second. */
   tokens_per_s: number,
+  /** What was not tried, and why. */
+  not_tried: Array<Text>,
   /** All that were tried, in order. */
   trials: Array<Trial>,
 };
@@ -788,16 +812,32 @@ export type Wishes = {
   context_length: number | null,
   /** Layers on the GPU. */
   n_gpu_layers: number | null,
+  /** Most layers whose experts may lie on the GPU. */
+  n_expert_layers: number | null,
   /** Compute threads. */
   n_threads: number | null,
   /** Tokens per prompt chunk. */
   n_batch: number | null,
-  /** Whether threads, chunk and cache are those that auto-tune found fastest, not a person's. */
-  is_tuned: boolean,
+  /** What auto-tune found fastest: taken where nothing else is wished and memory allows. */
+  tuned: Tuned | null,
   /** Type of the KV cache, such as `q8_0`. */
   kv_type: string | null,
+  /** How the file is read. */
+  file_use: FileUse | null,
   /** What matters most where nothing is fixed. */
   aim: Aim,
+};
+
+/** What auto-tune found fastest. */
+export type Tuned = {
+  /** Compute threads. */
+  n_threads: number,
+  /** Tokens per prompt chunk. */
+  n_batch: number,
+  /** Type of the KV cache. */
+  kv_type: string,
+  /** How the file is read. */
+  file_use: FileUse,
 };
 
 /** What matters most to a person. */
@@ -839,6 +879,8 @@ export type Plan = {
   contexts: Array<ContextStep>,
   /** One line per part: what, bytes, where, why. */
   lines: Array<PlanLine>,
+  /** Where each layer lives, in order. */
+  layers: Array<PlanLayer>,
   /** One line per choice: threads, context, …: what and why. */
   choices: Array<PlanChoice>,
   /** Bars: the GPU's, if there is one. */
@@ -849,6 +891,8 @@ export type Plan = {
   disk_bar: MemoryBar,
   /** Expected speed. */
   speed: Speed,
+  /** What the time of a token goes to; together as long as the likely rate says. */
+  token_costs: Array<TokenCost>,
   /** Said when the plan names a GPU but the CPU computes. */
   cpu_computes: Text | null,
   /** In plain words. */
@@ -873,6 +917,34 @@ export type PlanLine = {
   /** Why there. */
   why: Text,
 };
+
+/** Where one layer lives. */
+export type PlanLayer = {
+  /** What it remembers. */
+  keeps: Keeps,
+  /** Attention or state, norms, router, shared experts, dense feed-forward. */
+  mixer: Place,
+  /** Its cache or state. */
+  cache: Place,
+  /** Routed experts, if it has any. */
+  experts: Place | null,
+};
+
+/** What a layer remembers of the tokens before. */
+export type Keeps = "all" | "window" | "state" | "nothing";
+
+/** What a part of a token's time goes to. */
+export type TokenCost = {
+  /** Kind. */
+  kind: CostKind,
+  /** In words. */
+  what: Text,
+  /** Milliseconds per token. */
+  ms: number,
+};
+
+/** Kind of a cost. */
+export type CostKind = "gpu" | "weights" | "cache" | "layers" | "hand_over" | "disk";
 
 /** One choice of a plan that is not a place. */
 export type PlanChoice = {
@@ -929,8 +1001,8 @@ export type Speed = {
   prompt_high_tokens_per_s: number,
 };
 
-/** How the file of a model is read. It is mapped either way, so other programs can have the memory back. */
-export type FileUse = "read_ahead" | "as_needed";
+/** How the file of a model is read. */
+export type FileUse = "read_ahead" | "as_needed" | "copied";
 
 /** What a quantisation costs in quality. */
 export type Quality = {
@@ -953,7 +1025,7 @@ export type ContextStep = {
   kv_type: string,
   /** Layers whose experts, or in a dense model all of whose weights, would be on the GPU. */
   n_layers_on_gpu: number,
-  /** Generation, likely, tokens per second. */
+  /** Generation with all of it in use, likely, tokens per second. */
   generation_tokens_per_s: number,
   /** In one word. */
   verdict: Verdict,

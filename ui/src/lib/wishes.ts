@@ -2,7 +2,7 @@
 
 import type { Wishes } from './wire';
 
-export const NO_WISHES: Wishes = { context_length: null, n_gpu_layers: null, n_threads: null, n_batch: null, is_tuned: false, kv_type: null, aim: 'balanced' };
+export const NO_WISHES: Wishes = { context_length: null, n_gpu_layers: null, n_expert_layers: null, n_threads: null, n_batch: null, tuned: null, kv_type: null, file_use: null, aim: 'balanced' };
 
 /** Long enough for a finger that slides on, short enough to feel at once. */
 const SETTLE_MS = 120;

@@ -73,17 +73,18 @@ fn tables_have_the_published_parameters() {
 fn more_memory_is_never_slower_in_any_cell() {
     let rate = |outline: &Outline, vram, ram| {
         let plan = plan_outline(outline, &with_others(vram, ram), &Wishes::default(), Engine::WithGpu);
-        plan.map(|plan| (plan.context_length, plan.speed.generation_full_tokens_per_s))
+        plan.map(|plan| (plan.context_length, plan.speed.generation_full_tokens_per_s, plan.kv_type))
     };
     for (name, outline) in all("Q4_K_M") {
         for (i, vram) in VRAM.iter().enumerate() {
             for (j, ram) in RAM.iter().enumerate() {
-                let Ok((context, slow)) = rate(&outline, *vram, *ram) else { continue };
+                let Ok((context, slow, kv_type)) = rate(&outline, *vram, *ram) else { continue };
                 let larger = [VRAM.get(i + 1).map(|vram| (*vram, *ram)), RAM.get(j + 1).map(|ram| (*vram, *ram))];
                 for (vram, ram) in larger.into_iter().flatten() {
-                    let (longer, fast) = rate(&outline, vram, ram).unwrap();
+                    let (longer, fast, larger_type) = rate(&outline, vram, ram).unwrap();
                     assert!(longer >= context, "{name}, {vram:?} + {ram}: {longer} tokens after {context}");
-                    let is_same = longer == context;
+                    // A smaller cache is read quicker; more memory gives it back its precision.
+                    let is_same = longer == context && larger_type == kv_type;
                     assert!(!is_same || fast >= slow * 0.999_999, "{name}, {vram:?} + {ram}: {fast} after {slow}");
                 }
             }
@@ -136,7 +137,12 @@ fn on_6_and_16_a_file_of_13_to_15_gb_is_advised() {
             .collect();
         let candidates: Vec<_> = planned
             .iter()
-            .map(|(quant, size_bytes, plan)| Candidate { quant, size_bytes: *size_bytes, plan: plan.as_ref() })
+            .map(|(quant, size_bytes, plan)| Candidate {
+                quant,
+                size_bytes: *size_bytes,
+                plan: plan.as_ref(),
+                is_unread: false,
+            })
             .collect();
         let pick = pick(&candidates, Aim::Balanced);
         let advised = &candidates[pick.index.unwrap()];

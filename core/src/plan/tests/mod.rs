@@ -4,10 +4,11 @@ mod properties;
 mod shapes;
 mod snapshots;
 mod tables;
+mod warnings;
 
 use super::*;
 use crate::error::Explain;
-use crate::wire::{Aim, ErrorCode, Part, Place, Verdict};
+use crate::wire::{Aim, CostKind, ErrorCode, Keeps, Part, Place, Verdict};
 use shapes::{GIB, LLAMA_1B, LLAMA_8B, QWEN3_30B, QWEN36_35B, SMOLLM2, card, facts, machine};
 use tandem_engine::kv::{KvType, KvTypes};
 
@@ -15,9 +16,20 @@ fn free(facts: &ModelFacts, hardware: &Hardware) -> Plan {
     plan(facts, hardware, &Wishes::default()).unwrap()
 }
 
+fn with_engine(facts: &ModelFacts, hardware: &Hardware, engine: Engine) -> Plan {
+    plan_outline(&Outline::of(facts).unwrap(), hardware, &Wishes::default(), engine).unwrap()
+}
+
 /// A plan of a small model on a roomy machine.
 pub(crate) fn example() -> Plan {
     free(&facts("SmolLM2-135M", SMOLLM2, "Q4_K_M"), &machine(None, 16.0, 12.0))
+}
+
+/// Plans of a model with experts on a machine whose card of 12 GB computes.
+pub(crate) fn with_card() -> impl Fn(&Wishes) -> Plan {
+    let outline = Outline::of(&facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M")).unwrap();
+    let hardware = machine(Some(12.0), 32.0, 28.0);
+    move |wishes| plan_outline(&outline, &hardware, wishes, Engine::WithGpu).unwrap()
 }
 
 fn gib(bytes: u64) -> f64 {
@@ -86,6 +98,108 @@ fn layers_that_predict_further_ahead_take_nothing() {
     assert_eq!(bytes(&ahead), bytes(&plain));
 }
 
+/// llama.cpp counts such a layer among those of `-ngl`, from the end.
+#[test]
+fn layers_that_predict_further_ahead_count_in_llama_cpps_terms() {
+    let ahead = shapes::facts_with_layer_ahead("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
+    let plain = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
+    let roomy = machine(Some(32.0), 32.0, 28.0);
+    for (facts, expected) in [(&ahead, 42), (&plain, 41)] {
+        for engine in [Engine::WithGpu, Engine::CpuOnly] {
+            let plan = with_engine(facts, &roomy, engine);
+            assert_eq!(plan.n_gpu_layers, expected);
+            assert!(plan.llama_cpp_command.contains(&format!("-ngl {expected} ")), "{}", plan.llama_cpp_command);
+        }
+        let wish = Wishes { n_gpu_layers: Some(expected - 31), context_length: Some(4096), ..Wishes::default() };
+        let split = plan_outline(&Outline::of(facts).unwrap(), &roomy, &wish, Engine::WithGpu).unwrap();
+        let n_there = split.layers.iter().filter(|layer| layer.mixer != Place::Ram).count();
+        assert_eq!((split.n_gpu_layers, n_there), (expected - 31, 9));
+        assert_eq!(split.warnings.len(), 0, "{:?}", split.warnings);
+    }
+}
+
+/// The command is for llama.cpp, which uses the card whether this version does or not.
+#[test]
+fn the_command_is_the_same_whether_the_engine_uses_the_card_or_not() {
+    let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
+    for (vram, ram, free) in [(24.0, 8.0, 5.0), (6.0, 24.0, 20.0), (8.0, 32.0, 28.0)] {
+        let machine = machine(Some(vram), ram, free);
+        let command = |engine| with_engine(&facts, &machine, engine).llama_cpp_command;
+        assert_eq!(command(Engine::CpuOnly), command(Engine::WithGpu), "{vram} + {ram}");
+        assert!(command(Engine::WithGpu).contains("-np 1"), "one conversation's states and windows");
+    }
+    assert!(with_engine(&facts, &machine(Some(24.0), 8.0, 5.0), Engine::CpuOnly).llama_cpp_command.contains("-c 8192"));
+}
+
+#[test]
+fn a_short_memory_gets_a_smaller_cache_before_weights_leave_it() {
+    let facts = facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M");
+    let roomy = plan(&facts, &machine(None, 16.0, 14.0), &Wishes { context_length: Some(2048), ..Wishes::default() });
+    let taken: u64 = roomy.unwrap().ram_bar.parts.iter().map(|part| part.bytes).sum();
+    let mut hardware = machine(None, 16.0, 14.0);
+    hardware.ram_available_bytes = taken - 1;
+    let plan = free(&facts, &hardware);
+    assert_eq!((plan.context_length, plan.kv_type.as_str(), plan.ram_bar.shortfall_bytes), (2048, "q8_0", 0));
+    assert_eq!(plan.verdict, Verdict::Tight);
+    assert!(check_loadable(&plan).is_ok());
+}
+
+/// Layers as they lie, and the time of a token as the rate says.
+#[test]
+fn layers_and_costs_follow_the_placement() {
+    let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
+    let gpu = Place::Gpu { index: 0 };
+    let plan = with_engine(&facts, &machine(Some(6.0), 32.0, 28.0), Engine::WithGpu);
+    let n_experts = (plan.n_layers - plan.n_cpu_moe_layers) as usize;
+    assert!(plan.layers.iter().all(|layer| layer.mixer == gpu && layer.cache == gpu));
+    let (below, above) = plan.layers.split_at(plan.layers.len() - n_experts);
+    assert!(below.iter().all(|layer| layer.experts == Some(Place::Ram)));
+    assert!(above.iter().all(|layer| layer.experts == Some(gpu)) && !above.is_empty());
+    let keeps: Vec<_> = plan.layers.iter().take(4).map(|layer| layer.keeps).collect();
+    assert_eq!(keeps, [Keeps::State, Keeps::State, Keeps::State, Keeps::All]);
+    let cost = |kind| plan.token_costs.iter().find(|cost| cost.kind == kind).map(|cost| cost.ms);
+    assert!(cost(CostKind::Gpu).is_some() && cost(CostKind::HandOver).is_some() && cost(CostKind::Disk).is_none());
+    let hand_over = plan.token_costs.iter().find(|cost| cost.kind == CostKind::HandOver).unwrap();
+    assert_eq!(hand_over.what.en, format!("Handing over, {} times", plan.n_cpu_moe_layers));
+
+    let now = with_engine(&facts, &machine(Some(6.0), 32.0, 28.0), Engine::CpuOnly);
+    assert!(now.layers.iter().all(|layer| layer.mixer == Place::Ram && layer.experts == Some(Place::Ram)));
+    assert!(now.lines.iter().all(|line| matches!(line.place, Place::Ram | Place::Disk)));
+    assert!(now.gpu_bar.is_some(), "what the card will take over is shown beside");
+}
+
+/// A fake card: the engine's placement is the plan's, budgets and all.
+#[test]
+fn a_plan_with_a_card_that_computes_is_loaded_as_it_says() {
+    use tandem_engine::place::{Device, Ffn};
+    let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
+    let plan = with_engine(&facts, &machine(Some(6.0), 32.0, 28.0), Engine::WithGpu);
+    let options = load_options(&plan).unwrap();
+    let placement = &options.placement;
+    assert_eq!(placement.devices(), [Device::Cpu, Device::Cuda(0)]);
+    assert_eq!((placement.embed, placement.head), (Device::Cpu, Device::Cuda(0)));
+    let on_card = |ffn: &Ffn| ffn.routed() == Device::Cuda(0);
+    let n_there = placement.layers.iter().filter(|layer| on_card(&layer.ffn)).count() as u32;
+    assert_eq!(n_there, plan.n_layers - plan.n_cpu_moe_layers);
+    assert!(placement.layers.iter().all(|layer| layer.mixer == Device::Cuda(0) && layer.kv == Device::Cuda(0)));
+    let budgets: Vec<_> = options.budgets.iter().map(|budget| (budget.device, budget.bytes)).collect();
+    assert_eq!(budgets, [(Device::Cpu, 28 * GIB), (Device::Cuda(0), 11 * GIB / 2)]);
+}
+
+#[test]
+fn fewer_expert_layers_on_the_card_are_a_wish_that_holds() {
+    let plan_with = with_card();
+    let free = plan_with(&Wishes::default());
+    let most = free.n_layers - free.n_cpu_moe_layers;
+    assert!(most > 5);
+    for n in [0, 1, 5, most, 99] {
+        let plan = plan_with(&Wishes { n_expert_layers: Some(n), ..Wishes::default() });
+        assert_eq!(plan.n_layers - plan.n_cpu_moe_layers, n.min(most));
+        assert_eq!(plan.context_length, free.context_length);
+        assert!(plan.speed.generation_tokens_per_s <= free.speed.generation_tokens_per_s * 1.000_001);
+    }
+}
+
 #[test]
 fn dense_parts_go_on_the_card_before_any_expert() {
     let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
@@ -101,7 +215,8 @@ fn dense_parts_go_on_the_card_before_any_expert() {
 
 #[test]
 fn a_card_too_small_for_all_dense_parts_takes_some_and_no_experts() {
-    let plan = free(&facts("Qwen3-30B-A3B", QWEN3_30B, "Q4_K_M"), &machine(Some(3.0), 32.0, 28.0));
+    let facts = facts("Qwen3-30B-A3B", QWEN3_30B, "Q4_K_M");
+    let plan = with_engine(&facts, &machine(Some(3.0), 32.0, 28.0), Engine::WithGpu);
     assert!((2..49).contains(&plan.n_gpu_layers), "{}", plan.n_gpu_layers);
     assert!(plan.lines.iter().all(|line| line.part != Part::Experts || line.place == Place::Ram));
 }
@@ -120,7 +235,7 @@ fn dense_models_are_split_by_whole_layers() {
 fn the_card_with_most_free_memory_is_taken() {
     let mut hardware = machine(None, 32.0, 28.0);
     hardware.gpus = vec![card(0, 24.0, 2.0), card(1, 16.0, 15.0), card(2, 8.0, 7.5)];
-    let plan = free(&facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M"), &hardware);
+    let plan = with_engine(&facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M"), &hardware, Engine::WithGpu);
     assert!(plan.lines.iter().any(|line| line.place == Place::Gpu { index: 1 }));
     assert!(plan.lines.iter().all(|line| matches!(line.place, Place::Ram | Place::Disk | Place::Gpu { index: 1 })));
     assert!(plan.llama_cpp_command.contains("-sm none -mg 1"), "{}", plan.llama_cpp_command);
@@ -198,7 +313,7 @@ fn verdicts_follow_speed_and_room() {
         ("Llama-3.2-1B", LLAMA_1B, "Q4_K_M", 8.0, Verdict::Fast),
         ("Qwen3-30B-A3B", QWEN3_30B, "Q4_K_M", 32.0, Verdict::RunsWell),
         ("Llama-3.1-8B", LLAMA_8B, "Q4_K_M", 16.0, Verdict::Slow),
-        ("Llama-3.1-8B", LLAMA_8B, "Q4_K_M", 5.6, Verdict::Tight),
+        ("Llama-3.1-8B", LLAMA_8B, "Q4_K_M", 5.2, Verdict::Tight),
         ("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M", 20.0, Verdict::Tight),
         ("Llama-3.1-8B", LLAMA_8B, "F16", 8.0, Verdict::TooLarge),
     ] {
@@ -284,7 +399,7 @@ fn the_best_version_fits_the_machine() {
         ("Llama-3.2-1B", LLAMA_1B, 8.0, Some("Q6_K")),
         ("Llama-3.1-8B", LLAMA_8B, 28.0, Some("Q4_K_M")),
         ("Qwen3.6-35B-A3B", QWEN36_35B, 60.0, Some("Q4_K_M")),
-        ("Qwen3.6-35B-A3B", QWEN36_35B, 18.0, Some("Q3_K_M")),
+        ("Qwen3.6-35B-A3B", QWEN36_35B, 18.0, Some("IQ4_XS")),
         ("Qwen3.6-35B-A3B", QWEN36_35B, 12.0, Some("UD-IQ3_XXS")),
         ("Qwen3.6-35B-A3B", QWEN36_35B, 1.0, None),
     ] {
@@ -298,7 +413,12 @@ fn the_best_version_fits_the_machine() {
             .collect();
         let candidates: Vec<_> = plans
             .iter()
-            .map(|(quant, size_bytes, plan)| Candidate { quant, size_bytes: *size_bytes, plan: plan.as_ref() })
+            .map(|(quant, size_bytes, plan)| Candidate {
+                quant,
+                size_bytes: *size_bytes,
+                plan: plan.as_ref(),
+                is_unread: false,
+            })
             .collect();
         let pick = pick(&candidates, Aim::Balanced);
         assert_eq!(pick.index.map(|i| candidates[i].quant), expected, "{name} with {ram} GB: {}", pick.reason.en);

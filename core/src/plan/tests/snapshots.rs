@@ -14,15 +14,22 @@ fn a_small_model_without_a_card() {
 
 #[test]
 fn experts_between_a_card_of_6_gb_and_memory() {
-    let plan = free(&facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M"), &machine(Some(6.0), 32.0, 24.5));
-    insta::assert_snapshot!(print(&plan));
+    let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
+    insta::assert_snapshot!(print(&with_engine(&facts, &machine(Some(6.0), 32.0, 24.5), Engine::WithGpu)));
+}
+
+#[test]
+fn a_card_that_is_not_used_yet() {
+    let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
+    insta::assert_snapshot!(print(&with_engine(&facts, &machine(Some(6.0), 32.0, 24.5), Engine::CpuOnly)));
 }
 
 #[test]
 fn a_dense_model_half_on_a_card_with_wishes_that_do_not_fit() {
     let wishes =
         Wishes { context_length: Some(1 << 20), n_gpu_layers: Some(30), n_threads: Some(32), ..Wishes::default() };
-    let plan = plan(&facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M"), &machine(Some(4.0), 32.0, 28.0), &wishes).unwrap();
+    let outline = Outline::of(&facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M")).unwrap();
+    let plan = plan_outline(&outline, &machine(Some(4.0), 32.0, 28.0), &wishes, Engine::WithGpu).unwrap();
     insta::assert_snapshot!(print(&plan));
 }
 
@@ -47,7 +54,12 @@ fn reasons_for_a_version() {
             .collect();
         let candidates: Vec<_> = plans
             .iter()
-            .map(|(quant, size_bytes, plan)| Candidate { quant, size_bytes: *size_bytes, plan: plan.as_ref() })
+            .map(|(quant, size_bytes, plan)| Candidate {
+                quant,
+                size_bytes: *size_bytes,
+                plan: plan.as_ref(),
+                is_unread: false,
+            })
             .collect();
         let reason = pick(&candidates, Aim::Balanced).reason;
         writeln!(text, "{name}, {ram} GB\n  {}\n  {}", reason.en, reason.zh).unwrap();
@@ -70,11 +82,25 @@ fn print(plan: &Plan) -> String {
         writeln!(out, "{}", print_bar(bar)).unwrap();
     }
     writeln!(out, "speed {:.1?}", plan.speed).unwrap();
+    let places: Vec<char> = plan.layers.iter().map(|layer| letter(layer.mixer)).collect();
+    let experts: Vec<char> = plan.layers.iter().map(|layer| layer.experts.map_or('-', letter)).collect();
+    writeln!(out, "layer {}\n      {}", String::from_iter(places), String::from_iter(experts)).unwrap();
+    for cost in &plan.token_costs {
+        writeln!(out, "{:>7.2} ms {}", cost.ms, both(&cost.what)).unwrap();
+    }
     for text in plan.cpu_computes.iter().chain(&plan.warnings) {
         writeln!(out, "note  {}", both(text)).unwrap();
     }
     writeln!(out, "{}", plan.llama_cpp_command).unwrap();
     out
+}
+
+fn letter(place: Place) -> char {
+    match place {
+        Place::Gpu { .. } => 'g',
+        Place::Ram => 'm',
+        Place::Disk => 'd',
+    }
 }
 
 fn print_bar(bar: &MemoryBar) -> String {

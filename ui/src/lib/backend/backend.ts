@@ -62,6 +62,8 @@ export interface Backend {
   gguf_versions(repo: string): Promise<HubModel[]>;
   model_page(repo: string): Promise<ModelPage>;
   plan_versions(request: PlanVersionsRequest, events: Sink<PlannedVersion>): Promise<PlannedVersions>;
+  /** The page of a model was left: what is being read for it ends. */
+  stop_planning(): Promise<void>;
   plan_model(request: LoadRequest): Promise<Plan>;
   downloads(): Promise<Download[]>;
   start_download(request: DownloadRequest): Promise<Download>;

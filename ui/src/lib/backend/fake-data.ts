@@ -38,9 +38,9 @@ export function fakeHardware(withGpu: boolean): Hardware {
 }
 
 export function fakeTuning(modelId: string): Tuning {
-  const trial = (n_threads: number, n_batch: number, kv_type: string, prompt: number, answer: number): Tuning['trials'][number] => ({ n_threads, n_batch, kv_type, prompt_tokens_per_s: prompt, tokens_per_s: answer, is_safe: true });
+  const trial = (n_threads: number, n_batch: number, kv_type: string, prompt: number, answer: number): Tuning['trials'][number] => ({ n_threads, n_batch, kv_type, file_use: 'read_ahead', prompt_tokens_per_s: prompt, tokens_per_s: answer, is_safe: true });
   const trials = [trial(6, 512, 'f16', 108, 17.6), trial(5, 512, 'f16', 96, 17.9), trial(6, 128, 'f16', 101, 17.5), trial(6, 512, 'q8_0', 107, 18.4)];
-  return { model_id: modelId, machine: fakeRates.machine, context_length: 0, at_ms: Date.now(), took_ms: 38_000, n_threads: 6, n_batch: 512, kv_type: 'q8_0', tokens_per_s: 18.4, trials };
+  return { model_id: modelId, machine: fakeRates.machine, context_length: 0, at_ms: Date.now(), took_ms: 38_000, n_threads: 6, n_batch: 512, kv_type: 'q8_0', file_use: 'read_ahead', tokens_per_s: 18.4, trials, not_tried: [{ en: 'Layers of experts on the card were not tried: this version computes on the processor.', zh: '未试运行“专家层放在显卡”：当前版本由处理器计算。' }] };
 }
 
 export const noTemplate: Text = { en: 'this model has no chat template; the ChatML format is used, and answers may be worse', zh: '该模型没有聊天模板；改用 ChatML 格式，回答质量可能下降' };
@@ -59,11 +59,12 @@ export const fakeRates: MachineRates = {
   at_ms: Date.now() - DAY_MS,
   took_ms: 6200,
   memory: [1, 2, 4, 6].map((n_threads) => ({ n_threads, bytes_per_s: Math.min(41e9, n_threads * 17e9) })),
-  kernels: ['Q4_K', 'Q6_K', 'Q8_0'].map((tensor_type) => ({ tensor_type, one_thread_bytes_per_s: 11e9, one_thread_twice_bytes_per_s: 8e9, all_threads_bytes_per_s: 38e9, n_threads: 6, cached_bytes_per_s: 13e9, prompt_ops_per_s: 62e9 })),
+  kernels: ['Q4_K', 'Q6_K', 'Q8_0'].map((tensor_type) => ({ tensor_type, one_thread_bytes_per_s: 11e9, one_thread_twice_bytes_per_s: 8e9, all_threads_bytes_per_s: 38e9, all_threads_twice_bytes_per_s: 31e9, n_threads: 6, cached_bytes_per_s: 13e9, prompt_ops_per_s: 62e9, all_threads_prompt_ops_per_s: 340e9 })),
   layer_s: 9e-6,
   layer_s_per_value: 4e-9,
   attention_bytes_per_s: 22e9,
   disk_bytes_per_s: 2.9e9,
+  cards: [],
 };
 
 export function fakeOutcomes(): Outcome[] {

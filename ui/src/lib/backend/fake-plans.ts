@@ -1,6 +1,6 @@
 /** Plans for the fake backend: a rough planner over invented models, so that figures agree with each other on every page. */
 
-import type { BarPart, ContextStep, Hardware, Plan, QualityLoss, Verdict, Wishes } from '../wire';
+import type { BarPart, ContextStep, Hardware, Plan, PlanLayer, QualityLoss, Verdict, Wishes } from '../wire';
 import { NO_WISHES } from '../wishes';
 
 const GIB = 1024 ** 3;
@@ -86,6 +86,9 @@ function planAt(model: FakeModel, quant: string, sizeBytes: number, file: string
   const threads = hardware.cpu.n_physical_cores;
   const expertLayers = isMoe ? Math.round((expertsOnGpu / Math.max(1, experts)) * model.n_layers) : 0;
 
+  const seconds = { card: gpu ? attentionOnGpu / (280 * GIB) : 0, weights: readPerToken / (44 * GIB) };
+  const overhead = Math.max(0, 1 / rate - seconds.card - seconds.weights);
+
   return {
     architecture: model.architecture,
     quant,
@@ -126,6 +129,18 @@ function planAt(model: FakeModel, quant: string, sizeBytes: number, file: string
     ],
     gpu_bar: gpu ? { capacity_bytes: gpu.vram_total_bytes, others_bytes: gpu.vram_total_bytes - gpu.vram_free_bytes, parts: gpuParts, shortfall_bytes: 0 } : null,
     ram_bar: { capacity_bytes: hardware.ram_total_bytes, others_bytes: others, parts: ramParts.filter((part) => part.bytes > 0), shortfall_bytes: shortfall },
+    layers: Array.from({ length: model.n_layers }, (_, index): PlanLayer => {
+      const mixer = gpu ? { type: 'gpu' as const, index: 0 } : { type: 'ram' as const };
+      const experts = index >= model.n_layers - expertLayers ? { type: 'gpu' as const, index: 0 } : { type: 'ram' as const };
+      return { keeps: isMoe && index % 4 !== 3 ? 'state' : 'all', mixer, cache: mixer, experts: isMoe ? experts : null };
+    }),
+    token_costs: [
+      ...(gpu ? [{ kind: 'gpu' as const, what: { en: 'Graphics card', zh: '显卡' }, ms: seconds.card * 1000 }] : []),
+      { kind: 'weights', what: gpu && isMoe ? { en: 'Reading experts from memory', zh: '从内存读取专家' } : { en: 'Reading weights from memory', zh: '从内存读取权重' }, ms: seconds.weights * 1000 },
+      gpu
+        ? { kind: 'hand_over', what: { en: `Handing over, ${model.n_layers - expertLayers} times`, zh: `设备间交接 ${model.n_layers - expertLayers} 次` }, ms: overhead * 1000 }
+        : { kind: 'layers', what: { en: 'Norms, and threads that meet', zh: '归一化与线程同步' }, ms: overhead * 1000 },
+    ],
     disk_bar: { capacity_bytes: hardware.disk.total_bytes, others_bytes: hardware.disk.total_bytes - hardware.disk.free_bytes, parts: [{ part: 'file', bytes: sizeBytes }], shortfall_bytes: 0 },
     speed: { generation_tokens_per_s: rate, generation_low_tokens_per_s: rate * 0.88, generation_high_tokens_per_s: rate * 1.12, generation_full_tokens_per_s: rate * 0.9, prompt_tokens_per_s: rate * 11, prompt_low_tokens_per_s: rate * 7, prompt_high_tokens_per_s: rate * 15 },
     cpu_computes: gpu ? { en: 'The plan is for the graphics card. This version of Tandem computes on the processor, so expect less.', zh: '此方案面向显卡。当前版本的 Tandem 用处理器计算，速度会低一些。' } : null,

@@ -239,6 +239,10 @@ export class FakeBackend implements Backend {
     };
   }
 
+  async stop_planning(): Promise<void> {
+    this.#enter('stop_planning');
+  }
+
   async plan_model(request: { model_id: string; wishes: Wishes }): Promise<Plan> {
     this.#enter('plan_model', request);
     return this.#planOf(request.model_id, request.wishes);

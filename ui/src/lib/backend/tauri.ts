@@ -35,6 +35,7 @@ export const tauriBackend: Backend = {
   gguf_versions: (request) => call('gguf_versions', { request }),
   model_page: (request) => call('model_page', { request }),
   plan_versions: (request, sink) => call('plan_versions', { request, events: channel(sink) }),
+  stop_planning: () => call('stop_planning'),
   plan_model: (request) => call('plan_model', { request }),
   downloads: () => call('downloads'),
   start_download: (request) => call('start_download', { request }),
