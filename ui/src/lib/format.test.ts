@@ -35,7 +35,9 @@ describe('apportion', () => {
 test.each([
   [17.4, '17'],
   [2.4, '2'],
-  [1.86, '1.9'],
+  [1.86, '1.8'],
+  [7.99, '7'],
+  [19.7, '19'],
 ])('a prediction of %d is shown as %s', (rate, shown) => {
   expect(predictedRate(rate)).toBe(shown);
 });

@@ -24,7 +24,15 @@ export function size(bytes: number, unit: SizeUnit = sizeUnit(bytes)): string {
 
 /** Rounds parts to the unit's precision so that they add up to the rounded total (largest remainder). */
 export function apportion(parts: number[], unit: SizeUnit): number[] {
-  const step = unit === 'GB' ? GIB / 10 : MIB;
+  return toSteps(parts, unit === 'GB' ? GIB / 10 : MIB);
+}
+
+/** Rounds parts to so many decimals so that they add up to the rounded total. */
+export function shares(parts: number[], decimals: number): number[] {
+  return toSteps(parts, 10 ** -decimals);
+}
+
+function toSteps(parts: number[], step: number): number[] {
   const exact = parts.map((part) => part / step);
   const floors = exact.map(Math.floor);
   const total = Math.round(exact.reduce((sum, part) => sum + part, 0));
@@ -50,9 +58,9 @@ export function tokenRate(perSecond: number): string {
   return perSecond >= 100 ? Math.round(perSecond).toString() : perSecond.toFixed(1);
 }
 
-/** A predicted rate: no decimals, except where there would be nothing left. */
+/** A predicted rate, rounded down so that it promises no better verdict than it has: no decimals, except where there would be nothing left. */
 export function predictedRate(perSecond: number): string {
-  return perSecond >= 2 ? Math.round(perSecond).toString() : perSecond.toFixed(1);
+  return perSecond >= 2 ? Math.floor(perSecond).toString() : (Math.floor(perSecond * 10) / 10).toFixed(1);
 }
 
 /** `42 %`. */

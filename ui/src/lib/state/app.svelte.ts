@@ -149,6 +149,7 @@ export class App {
       if (this.library.isPending(old.id)) this.notes.dismiss();
       await this.library.remove(old.id);
     }
+    if (version.files[0]?.repo === this.modelPage.repo) this.library.promise(version, this.modelPage.wishes);
     await this.downloads.start(version, then);
   }
 

@@ -4,8 +4,9 @@ import { asFailure, type Backend } from '../backend/backend';
 import type { AddedPaths, Failure, LibraryFolder, LibraryModel, ModelVersion, Plan, Program, Removal, UpdatesFound, Wishes } from '../wire';
 import { NO_WISHES, settled } from '../wishes';
 
-/** Where wishes are kept, by model. */
+/** Where wishes are kept: by model, and for versions that are still to come, by what identifies their first file. */
 const WISHES = 'tandem.wishes';
+const PROMISED = 'tandem.wishes.promised';
 
 export class Library {
   /** As the app says; what is about to be removed is hidden already. */
@@ -29,7 +30,8 @@ export class Library {
   isFormOpen = $state(false);
   /** Model whose plan is open. */
   openId: string | null = $state(null);
-  #wishes: ReadonlyMap<string, Wishes> = $state.raw(keptWishes());
+  #wishes: ReadonlyMap<string, Wishes> = $state.raw(keptWishes(WISHES));
+  #promised: ReadonlyMap<string, Wishes> = keptWishes(PROMISED);
   #isPlanning = false;
   readonly #replanSoon = settled(() => {
     if (this.openId) void this.#replan(this.openId);
@@ -49,6 +51,7 @@ export class Library {
 
   adopt(models: LibraryModel[]): void {
     this.#all = models;
+    this.#redeem();
   }
 
   get(id: string | null): LibraryModel | null {
@@ -213,6 +216,36 @@ export class Library {
     return removal;
   }
 
+  /** Wishes made on the page of a model that is being downloaded: they become its own when it is here. */
+  promise({ files: [file] }: ModelVersion, wishes: Wishes): void {
+    if (!file) return;
+    const others = [...this.#promised].filter(([key]) => key !== keyOf(file.repo, file.path));
+    this.#keepPromised(wishes === NO_WISHES ? others : [...others, [keyOf(file.repo, file.path), wishes]]);
+    this.#redeem();
+  }
+
+  #redeem(): void {
+    for (const { id, source } of this.#all) {
+      const key = source ? keyOf(source.repo, source.path) : '';
+      const wishes = this.#promised.get(key);
+      if (!wishes) continue;
+      this.#keepPromised([...this.#promised].filter(([other]) => other !== key));
+      this.#keepWishes(id, wishes);
+      // What was planned without them is planned again.
+      this.plans = new Map([...this.plans].filter(([other]) => other !== id));
+    }
+  }
+
+  #keepPromised(promised: [string, Wishes][]): void {
+    this.#promised = new Map(promised);
+    localStorage.setItem(PROMISED, JSON.stringify(promised));
+  }
+
+  #keepWishes(id: string, wishes: Wishes): void {
+    this.#wishes = new Map([...this.#wishes, [id, wishes]]);
+    localStorage.setItem(WISHES, JSON.stringify([...this.#wishes]));
+  }
+
   wishesOf(id: string): Wishes {
     return this.#wishes.get(id) ?? NO_WISHES;
   }
@@ -220,8 +253,7 @@ export class Library {
   /** Another wish for the model whose plan is open: it is planned again, a moment later, and so it will be loaded. */
   wish(wish: Partial<Wishes>): void {
     if (!this.openId) return;
-    this.#wishes = new Map([...this.#wishes, [this.openId, { ...this.wishesOf(this.openId), ...wish }]]);
-    localStorage.setItem(WISHES, JSON.stringify([...this.#wishes]));
+    this.#keepWishes(this.openId, { ...this.wishesOf(this.openId), ...wish });
     this.#replanSoon();
   }
 
@@ -254,13 +286,17 @@ export class Library {
 }
 
 /** What was kept from an earlier start; nothing if it cannot be read. */
-function keptWishes(): ReadonlyMap<string, Wishes> {
+function keptWishes(key: string): ReadonlyMap<string, Wishes> {
   try {
-    const kept = JSON.parse(localStorage.getItem(WISHES) ?? '[]') as [string, Partial<Wishes>][];
+    const kept = JSON.parse(localStorage.getItem(key) ?? '[]') as [string, Partial<Wishes>][];
     return new Map(kept.map(([id, wishes]) => [id, { ...NO_WISHES, ...wishes }]));
   } catch {
     return new Map();
   }
+}
+
+function keyOf(repo: string, path: string): string {
+  return `${repo}/${path}`;
 }
 
 /** By hash where both are known, as the app itself compares: what lies in its own folder counts once its bytes were read. */

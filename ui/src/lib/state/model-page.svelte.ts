@@ -38,6 +38,7 @@ export class ModelPageState {
 
   async open(repo: string): Promise<void> {
     const request = ++this.#request;
+    if (this.isPlanning) await this.#stopPlanning();
     const isNew = repo !== this.repo;
     this.repo = repo;
     this.openPath = null;
@@ -68,9 +69,27 @@ export class ModelPageState {
   }
 
   close(): void {
+    this.leave();
     this.#request += 1;
     this.repo = null;
     this.page = null;
+  }
+
+  /** The page is out of sight: what is being read for it ends. */
+  leave(): void {
+    if (!this.isPlanning) return;
+    this.#request += 1;
+    void this.#stopPlanning();
+  }
+
+  /** It is looked at again: what was ended goes on. */
+  resume(): void {
+    if (this.repo && this.page && !this.planned && !this.isPlanning && !this.planFailure) void this.#plan(this.repo, ++this.#request);
+  }
+
+  async #stopPlanning(): Promise<void> {
+    this.isPlanning = false;
+    await this.backend.stop_planning().catch(() => undefined);
   }
 
   plannedOf(version: ModelVersion): PlannedVersion | null {

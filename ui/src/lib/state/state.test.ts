@@ -134,6 +134,49 @@ describe('a model of the hub', () => {
     localStorage.clear();
   });
 
+  test('wishes made before a download become those of the model, also after a new start', async () => {
+    const { app } = await started({ library: 'empty' });
+    await app.modelPage.open(SMOL);
+    const version = app.modelPage.page!.versions[0]!;
+    app.modelPage.wish({ context_length: 4096, kv_type: 'q8_0' });
+    app.library.promise(version, app.modelPage.wishes);
+    const again = (await started({ library: 'empty' })).app;
+    const [file] = version.files;
+    const arrived = { ...(await started()).app.library.models[0]!, id: 'arrived', source: { repo: file!.repo, path: file!.path, commit: '', sha256: null } } as (typeof again.library.models)[number];
+    again.library.adopt([arrived]);
+    expect(again.library.wishesOf('arrived')).toMatchObject({ context_length: 4096, kv_type: 'q8_0' });
+    again.library.openPlan('arrived');
+    again.library.wish({ kv_type: null });
+    again.library.adopt([arrived]);
+    expect(again.library.wishesOf('arrived').kv_type).toBeNull();
+    localStorage.clear();
+  });
+
+  test('a download takes the wishes of its page along', async () => {
+    const { app } = await started({ library: 'empty' });
+    await app.modelPage.open(SMOL);
+    app.modelPage.wish({ context_length: 4096 });
+    await app.download(app.modelPage.page!.versions[0]!, 'keep');
+    expect(localStorage.getItem('tandem.wishes.promised')).toContain('4096');
+    localStorage.clear();
+  });
+
+  test('leaving a page ends the reading of its headers, and coming back goes on', async () => {
+    const { app, fake } = await started();
+    const asked = (command: string): number => fake.calls.filter(([each]) => each === command).length;
+    const plan = fake.plan_versions.bind(fake);
+    fake.plan_versions = (request, sink) => (asked('stop_planning') === 0 ? new Promise(() => undefined) : plan(request, sink));
+    void app.modelPage.open(SMOL);
+    await vi.waitFor(() => expect(app.modelPage.isPlanning).toBe(true));
+    app.modelPage.leave();
+    await vi.waitFor(() => expect(asked('stop_planning')).toBe(1));
+    expect([app.modelPage.isPlanning, app.modelPage.planFailure]).toEqual([false, null]);
+    app.modelPage.resume();
+    await vi.waitFor(() => expect(app.modelPage.planned).not.toBeNull());
+    app.modelPage.leave();
+    expect(asked('stop_planning')).toBe(1);
+  });
+
   test('failed plans leave the versions', async () => {
     const { app } = await started({ failures: { plan_versions: broken } });
     await app.modelPage.open(SMOL);
