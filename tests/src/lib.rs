@@ -1,5 +1,7 @@
 //! Fixtures for cross-crate and end-to-end tests.
 pub mod downloads;
+#[cfg(target_os = "linux")]
+pub mod gpu;
 pub mod hub;
 pub mod models;
 pub mod nvml;
