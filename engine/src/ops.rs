@@ -171,7 +171,7 @@ impl Ops {
         let _timer = self.profile.time("prepare");
         match self.on(x.device()) {
             On::Cpu(cpu) => input.activations_mut().set(cpu, x.elems(), x.width()),
-            On::Cuda(gpu) => gpu.copy(x.on(gpu), input.on_mut(gpu, [x.n_rows(), x.width()])),
+            On::Cuda(gpu) => gpu.prepare(x.on(gpu), &input.on_mut(gpu, [x.n_rows(), x.width()])),
         }
     }
 
@@ -191,7 +191,7 @@ impl Ops {
             }
             On::Cuda(gpu) => {
                 for (weight, y) in &mut list {
-                    gpu.product(&weight.on_gpu(), input.on(gpu).at, y.on_mut(gpu));
+                    gpu.product(&weight.on_gpu(), &input.on(gpu), y.on_mut(gpu));
                     self.scale(y, weight.scale());
                 }
             }

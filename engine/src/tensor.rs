@@ -140,6 +140,7 @@ impl WeightStack {
                     let (device, tensor) = (Device::Cuda(gpu.index()), first.name.clone());
                     return Err(EngineError::GpuTypeUnsupported { device, tensor, tensor_type });
                 }
+                gpu.load_products(tensor_type)?;
                 let matrix_bytes = matrices.first().map_or(0, |piece| piece.n_bytes as usize);
                 WeightBlocks::Cuda { buffer: copied(gpu, model, &matrices)?, matrix_bytes }
             }
@@ -217,6 +218,7 @@ impl WeightStack {
             WeightBlocks::Cuda { buffer, matrix_bytes } => DeviceMatrices {
                 at: buffer.at(),
                 tensor_type: self.tensor_type,
+                n_matrices: self.n_matrices(),
                 n_rows: self.n_rows,
                 n_cols: self.n_cols,
                 n_bytes: *matrix_bytes,

@@ -13,6 +13,7 @@ use super::memory::Ticket;
 use super::probe::{CudaDevice, DriverState, probe};
 use super::staging::Staging;
 use crate::error::EngineError;
+use crate::gguf::TensorType;
 use crate::place::{Device, Placement};
 
 /// An address in a GPU's memory.
@@ -126,6 +127,12 @@ impl Gpu {
         }
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Loads the products of weights of a type that `cuda::supports`.
+    pub(crate) fn load_products(&self, tensor_type: TensorType) -> Result<(), CudaError> {
+        let loaded = self.bind().and_then(|()| self.functions.load_products(&self.description, tensor_type));
+        loaded.map_err(|error| CudaError::of(self.index(), "kernels", error))
     }
 
     /// Waits until everything asked for is done.

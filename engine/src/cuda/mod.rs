@@ -24,7 +24,7 @@ pub(crate) use gpu::{At, Gpus};
 pub(crate) use memory::{Buffer, Pinned, Ticket};
 pub(crate) use ops::{DeviceRows, Pieces};
 pub use probe::{CudaDevice, DriverState, probe};
-pub(crate) use products::DeviceMatrices;
+pub(crate) use products::{DeviceInput, DeviceMatrices};
 pub(crate) use recurrent::MAX_STATE;
 
 use crate::gguf::TensorType;

@@ -25,7 +25,7 @@ impl Ops {
             On::Cpu(_) => input.activations_mut().gather(from.activations(), tokens),
             On::Cuda(gpu) => {
                 let (from, tokens_on_gpu) = (from.on(gpu), gpu.stage(tokens.iter().copied()));
-                gpu.gather_rows(from.at, tokens_on_gpu, input.on_mut(gpu, [tokens.len(), from.width]));
+                gpu.gather(&from, tokens_on_gpu, &input.on_mut(gpu, [tokens.len(), from.floats.width]));
             }
         }
     }
@@ -46,13 +46,14 @@ impl Ops {
         match self.on(input.device()) {
             On::Cpu(_) => self.group_products_here(groups, list, input),
             On::Cuda(gpu) => {
-                let ids = gpu.stage(matrices_of(groups, input.on(gpu).n_rows));
+                let input = input.on(gpu);
                 for (stack, y) in &mut list {
-                    let y = y.on_mut(gpu);
-                    gpu.group_product(&stack.on_gpu(), ids, input.on(gpu).at, y);
+                    let (matrices, y) = (stack.on_gpu(), y.on_mut(gpu));
+                    let groups = gpu.groups(groups, matrices.n_matrices, y.n_rows);
+                    gpu.group_product(&matrices, &groups, &input, y);
                     if stack.is_scaled() {
-                        let factors = gpu.stage((0..stack.n_matrices()).map(|i| stack.scale(i)));
-                        gpu.scale_groups(y, factors, ids);
+                        let factors = gpu.stage((0..matrices.n_matrices).map(|i| stack.scale(i)));
+                        gpu.scale_groups(y, factors, groups.ids);
                     }
                 }
             }
@@ -100,7 +101,7 @@ impl Ops {
                 }
             }
             On::Cuda(gpu) => {
-                let ids = gpu.stage(matrices_of(groups, x.n_rows()));
+                let ids = gpu.groups(groups, biases.len() / width, x.n_rows()).ids;
                 gpu.add_group_bias(x.on_mut(gpu), biases.on(gpu), ids);
             }
         }
@@ -131,10 +132,4 @@ impl Ops {
             }
         }
     }
-}
-
-/// The matrix of each of `n` tokens, which lie in the order of their groups.
-fn matrices_of(groups: &[Group], n: usize) -> impl ExactSizeIterator<Item = u32> {
-    let mut left = groups.iter().flat_map(|(i, tokens)| tokens.clone().map(move |_| *i));
-    (0..n).map(move |_| left.next().expect("every token is in a group"))
 }

@@ -7,7 +7,7 @@ use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format =
     Format::float::<Bf16>(|x, out| out.copy_from_slice(&half::bf16::from_f32(x[0]).to_le_bytes()))
-        .on_gpu(gpu_kernel!("bf16"));
+        .on_gpu(gpu_kernel!("bf16", floats));
 
 /// bfloat16.
 pub(crate) struct Bf16;

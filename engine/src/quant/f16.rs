@@ -5,7 +5,8 @@ use super::format::gpu_kernel;
 use crate::cpu::isa::Vector;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::float::<F16>(|x, out| put_half(out, 0, x[0])).on_gpu(gpu_kernel!("f16"));
+pub(super) const FORMAT: Format =
+    Format::float::<F16>(|x, out| put_half(out, 0, x[0])).on_gpu(gpu_kernel!("f16", floats));
 
 /// Half precision.
 pub(crate) struct F16;

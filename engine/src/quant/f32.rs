@@ -6,7 +6,7 @@ use crate::cpu::isa::Vector;
 use crate::gguf::TensorType;
 
 pub(super) const FORMAT: Format =
-    Format::float::<F32>(|x, out| out.copy_from_slice(&x[0].to_le_bytes())).on_gpu(gpu_kernel!("f32"));
+    Format::float::<F32>(|x, out| out.copy_from_slice(&x[0].to_le_bytes())).on_gpu(gpu_kernel!("f32", floats));
 
 /// Single precision.
 pub(crate) struct F32;

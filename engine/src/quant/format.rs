@@ -23,20 +23,44 @@ pub struct Format {
 /// The GPU kernels of a format, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuKernel {
-    /// Products of single inputs.
-    pub matvec: &'static str,
-    /// Products of several inputs with one matrix.
-    pub matmul: &'static str,
+    /// What of an input they take.
+    pub takes: GpuInput,
+    /// Products of single inputs, each with a matrix of its own.
+    pub one: &'static str,
+    /// Products of eight inputs with one matrix.
+    pub eight: &'static str,
+    /// Products of many inputs, in tiles on tensor cores and without; if there are some.
+    pub tiles: Option<[&'static str; 2]>,
     /// Rows, decoded.
     pub rows: &'static str,
 }
 
-/// The kernels of `products.cu` for a format, by the name that it has there.
+/// The form of an input that GPU kernels take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GpuInput {
+    /// As it is.
+    Floats,
+    /// Rounded to signed bytes, with a scale per 32.
+    Bytes,
+}
+
+/// The kernels for a format by the name that it has in `cuda/kernels`: of a block format, or of plain `floats`.
 macro_rules! gpu_kernel {
     ($name:literal) => {
         &$crate::quant::GpuKernel {
-            matvec: concat!("matvec_", $name),
-            matmul: concat!("matmul_", $name),
+            takes: $crate::quant::GpuInput::Bytes,
+            one: concat!("quant_matvec_", $name),
+            eight: concat!("quant_matvec8_", $name),
+            tiles: Some([concat!("quant_matmul_", $name), concat!("quant_matmul_dp4a_", $name)]),
+            rows: concat!("quant_rows_", $name),
+        }
+    };
+    ($name:literal, floats) => {
+        &$crate::quant::GpuKernel {
+            takes: $crate::quant::GpuInput::Floats,
+            one: concat!("matvec_", $name),
+            eight: concat!("matmul_", $name),
+            tiles: None,
             rows: concat!("rows_", $name),
         }
     };

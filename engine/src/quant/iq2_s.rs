@@ -10,11 +10,12 @@
 //! ```
 use super::Format;
 use super::codec::read64;
+use super::format::gpu_kernel;
 use super::grids::{IQ2_S, SIGNED_BIAS};
 use super::lattice::{Lattice, Points, odd_nibbles};
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Points<Iq2S>>(None);
+pub(super) const FORMAT: Format = Format::quantised::<Points<Iq2S>>(None).on_gpu(gpu_kernel!("iq2_s"));
 
 /// Points of eight weights, a sign bit per weight.
 pub(crate) struct Iq2S;

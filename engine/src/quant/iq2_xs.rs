@@ -8,11 +8,12 @@
 //! ```
 use super::Format;
 use super::codec::read64;
+use super::format::gpu_kernel;
 use super::grids::{IQ2_XS, SIGNED_BIAS};
 use super::lattice::{Lattice, Points, even, odd_nibbles};
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Points<Iq2Xs>>(None);
+pub(super) const FORMAT: Format = Format::quantised::<Points<Iq2Xs>>(None).on_gpu(gpu_kernel!("iq2_xs"));
 
 /// Points of eight weights, seven sign bits each.
 pub(crate) struct Iq2Xs;

@@ -9,11 +9,12 @@
 //! ```
 use super::Format;
 use super::codec::read32;
+use super::format::gpu_kernel;
 use super::grids::{IQ2_XXS, SIGNED_BIAS};
 use super::lattice::{Lattice, Points, even_of_28, odd};
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Points<Iq2Xxs>>(None);
+pub(super) const FORMAT: Format = Format::quantised::<Points<Iq2Xxs>>(None).on_gpu(gpu_kernel!("iq2_xxs"));
 
 /// Points of eight weights, seven sign bits each.
 pub(crate) struct Iq2Xxs;

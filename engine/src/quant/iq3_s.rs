@@ -10,12 +10,13 @@
 //! ```
 use super::Format;
 use super::codec::{nibbles, read32, read64};
+use super::format::gpu_kernel;
 use super::grids::{IQ3_S, SIGNED_BIAS};
 use super::lattice::{Lattice, Points, odd, words_of_halves};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Points<Iq3S>>(None);
+pub(super) const FORMAT: Format = Format::quantised::<Points<Iq3S>>(None).on_gpu(gpu_kernel!("iq3_s"));
 
 /// Points of four weights, a sign bit per weight.
 pub(crate) struct Iq3S;

@@ -8,12 +8,13 @@
 //! ```
 use super::Format;
 use super::codec::read32;
+use super::format::gpu_kernel;
 use super::grids::{IQ3_XXS, SIGNED_BIAS};
 use super::lattice::{Lattice, Points, even_of_28, odd, words_of_halves};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Points<Iq3Xxs>>(None);
+pub(super) const FORMAT: Format = Format::quantised::<Points<Iq3Xxs>>(None).on_gpu(gpu_kernel!("iq3_xxs"));
 
 /// Points of four weights, seven sign bits for eight.
 pub(crate) struct Iq3Xxs;

@@ -7,11 +7,12 @@
 //! ```
 use super::codec::{Block32, half_at, inverse, put_half};
 use super::fit::as_half;
+use super::format::gpu_kernel;
 use super::{Format, fit};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Iq4Nl>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Iq4Nl>(Some(encode)).on_gpu(gpu_kernel!("iq4_nl"));
 
 /// The sixteen levels of IQ4_NL and IQ4_XS. Source: `kvalues_iq4nl` of `ggml-common.h`.
 pub(super) static LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];

@@ -10,12 +10,13 @@
 use super::Format;
 use super::codec::{Codec, half_at, nibbles, put_half, read16, read32};
 use super::fit::Signed;
+use super::format::gpu_kernel;
 use super::iq4_nl::{LEVELS, level_scale, levels, put_levels};
 use super::q3_k::minus_32;
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Iq4Xs>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Iq4Xs>(Some(encode)).on_gpu(gpu_kernel!("iq4_xs"));
 
 /// Eight 6-bit scales - 32, nibbles through a table of levels.
 pub(crate) struct Iq4Xs;

@@ -38,7 +38,7 @@ mod tq2_0;
 pub(crate) use codec::{Codec, Element, SPAN};
 pub(crate) use f16::F16;
 pub(crate) use f32::F32;
-pub use format::{Format, GpuKernel, QuantError, decode_row, encode_row, format_of, supports};
+pub use format::{Format, GpuInput, GpuKernel, QuantError, decode_row, encode_row, format_of, supports};
 
 /// Every format that the engine multiplies. Tests walk it.
 pub static FORMATS: &[Format] = &[

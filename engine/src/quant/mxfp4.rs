@@ -7,10 +7,11 @@
 //! ```
 use super::Format;
 use super::codec::{Codec, fields, pair_of_blocks, widest};
+use super::format::gpu_kernel;
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Mxfp4>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Mxfp4>(Some(encode)).on_gpu(gpu_kernel!("mxfp4"));
 
 /// The sixteen E2M1 values, doubled, plus 16: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
 /// Source: OCP Microscaling Formats 1.0, section 5.3.3.

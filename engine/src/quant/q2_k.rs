@@ -8,11 +8,12 @@
 //! w = d * scale * q - dmin * min
 //! ```
 use super::codec::{Codec, half_at, put_half, read16, read128};
+use super::format::gpu_kernel;
 use super::{Format, fit};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q2K>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Q2K>(Some(encode)).on_gpu(gpu_kernel!("q2_K"));
 
 /// 4-bit scales and mins, 2-bit quants.
 pub(crate) struct Q2K;

@@ -9,11 +9,12 @@
 //! ```
 use super::codec::{Codec, half_at, put_half, read16, read32, read64};
 use super::fit::Signed;
+use super::format::gpu_kernel;
 use super::{Format, fit};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q3K>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Q3K>(Some(encode)).on_gpu(gpu_kernel!("q3_K"));
 
 /// Sixteen 6-bit scales - 32, 3-bit quants - 4.
 pub(crate) struct Q3K;

@@ -7,10 +7,11 @@
 //! ```
 use super::Format;
 use super::codec::{Block32, half_at, inverse, put_half, widest};
+use super::format::gpu_kernel;
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q4_0>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Q4_0>(Some(encode)).on_gpu(gpu_kernel!("q4_0"));
 
 /// d, nibble - 8.
 pub(crate) struct Q4_0;

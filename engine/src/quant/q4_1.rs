@@ -8,10 +8,11 @@
 //! ```
 use super::Format;
 use super::codec::{Block32, half_at, inverse, min_max, put_half};
+use super::format::gpu_kernel;
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q4_1>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Q4_1>(Some(encode)).on_gpu(gpu_kernel!("q4_1"));
 
 /// d, m, nibbles.
 pub(crate) struct Q4_1;

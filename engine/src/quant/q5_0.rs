@@ -8,10 +8,11 @@
 //! ```
 use super::Format;
 use super::codec::{Block32, half_at, inverse, put_half, read32, widest};
+use super::format::gpu_kernel;
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q5_0>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Q5_0>(Some(encode)).on_gpu(gpu_kernel!("q5_0"));
 
 /// d, fifth bits, nibbles; 16 off.
 pub(crate) struct Q5_0;

@@ -9,11 +9,12 @@
 //! ```
 use super::Format;
 use super::codec::{Block32, half_at, inverse, min_max, put_half};
+use super::format::gpu_kernel;
 use super::q5_0::{five_bits, pair_of_fives, put_five_bits};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q5_1>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Q5_1>(Some(encode)).on_gpu(gpu_kernel!("q5_1"));
 
 /// d, m, fifth bits, nibbles.
 pub(crate) struct Q5_1;

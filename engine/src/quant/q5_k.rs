@@ -9,12 +9,13 @@
 //! w = d * scale * q - dmin * min
 //! ```
 use super::codec::Codec;
+use super::format::gpu_kernel;
 use super::q4_k::{Q4K, put_scales, scale_and_min};
 use super::{Format, fit};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q5K>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Q5K>(Some(encode)).on_gpu(gpu_kernel!("q5_K"));
 
 /// As Q4_K with a fifth bit per weight.
 pub(crate) struct Q5K;

@@ -9,11 +9,12 @@
 //! ```
 use super::codec::{Codec, half_at, put_half, read16, read128};
 use super::fit::Signed;
+use super::format::gpu_kernel;
 use super::{Format, fit};
 use crate::cpu::isa::Quants;
 use crate::gguf::TensorType;
 
-pub(super) const FORMAT: Format = Format::quantised::<Q6K>(Some(encode));
+pub(super) const FORMAT: Format = Format::quantised::<Q6K>(Some(encode)).on_gpu(gpu_kernel!("q6_K"));
 
 /// Sixteen i8 scales, 6-bit quants - 32.
 pub(crate) struct Q6K;

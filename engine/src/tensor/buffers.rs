@@ -4,7 +4,7 @@
 use super::refused;
 use crate::arch::blocks::Rope;
 use crate::cpu::{self, Activations, RopeKind, Rounding};
-use crate::cuda::{self, At, Buffer, DeviceRows, Gpu, Gpus};
+use crate::cuda::{self, At, Buffer, DeviceInput, Gpu, Gpus};
 use crate::error::EngineError;
 use crate::place::Device;
 
@@ -16,6 +16,8 @@ pub(crate) struct Input {
     activations: Activations,
     gpus: OnGpus,
     device: Device,
+    /// That a GPU has room for.
+    max_elems: usize,
     /// Of what a GPU holds.
     shape: [usize; 2],
 }
@@ -50,8 +52,9 @@ impl Input {
     pub(crate) fn new(gpus: &Gpus, max_rows: usize, max_width: usize, how: Rounding) -> Result<Self, EngineError> {
         let activations = Activations::try_new(max_width, max_rows, how)
             .ok_or_else(|| refused(Activations::n_bytes(max_width, max_rows, how)))?;
-        let n_bytes = max_rows * max_width * size_of::<f32>();
-        Ok(Self { activations, gpus: OnGpus::new(gpus, n_bytes)?, device: Device::Cpu, shape: [0, 0] })
+        let max_elems = max_rows * max_width;
+        let gpus = OnGpus::new(gpus, DeviceInput::n_bytes(max_elems))?;
+        Ok(Self { activations, gpus, device: Device::Cpu, max_elems, shape: [0, 0] })
     }
 
     /// Where it was set last.
@@ -72,18 +75,16 @@ impl Input {
     }
 
     /// The rows as a GPU's kernels take them. Panics if they are not there.
-    pub(crate) fn on(&self, gpu: &Gpu) -> DeviceRows {
+    pub(crate) fn on(&self, gpu: &Gpu) -> DeviceInput {
         assert_eq!(self.device, Device::Cuda(gpu.index()), "an input for {gpu:?}");
-        let [n_rows, width] = self.shape;
-        DeviceRows { at: self.gpus.on(gpu).at(), n_rows, width }
+        DeviceInput::new(self.gpus.on(gpu).at(), self.max_elems, self.shape)
     }
 
     /// The rows as a GPU's kernels fill them.
-    pub(crate) fn on_mut(&mut self, gpu: &Gpu, shape: [usize; 2]) -> DeviceRows {
+    pub(crate) fn on_mut(&mut self, gpu: &Gpu, shape: [usize; 2]) -> DeviceInput {
+        assert!(shape[0] * shape[1] <= self.max_elems, "an input of {shape:?}, room for {}", self.max_elems);
         (self.device, self.shape) = (Device::Cuda(gpu.index()), shape);
-        let rows = self.on(gpu);
-        assert!(rows.n_elems() * size_of::<f32>() <= self.gpus.on(gpu).n_bytes(), "{rows:?} of an input");
-        rows
+        self.on(gpu)
     }
 }
 

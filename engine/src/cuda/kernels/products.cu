@@ -1,5 +1,5 @@
-// Products of matrices in the file's own blocks with f32 activations: weights are decoded on the way and never kept. One warp
-// per row of the matrix. A format says how its blocks decode; the products are written once.
+// Products of matrices of plain floats with f32 activations: weights are decoded on the way and never kept. One warp per row of
+// the matrix. A format says how its elements decode; the products are written once. Block formats are in `quant_*.cu`.
 #include "functions.cuh"
 
 struct F32 {
@@ -15,23 +15,6 @@ struct F16 {
 struct BF16 {
     static const u32 ELEMS = 1, BYTES = 2;
     static DEVICE float at(const u8* b, u32) { return bf16_to_f32(*(const u16*)b); }
-};
-
-struct Q8_0 {
-    static const u32 ELEMS = 32, BYTES = 34;
-    static DEVICE float at(const u8* b, u32 i) { return f16_to_f32(*(const u16*)b) * (float)(i8)b[2 + i]; }
-};
-
-struct Q4_K {
-    static const u32 ELEMS = 256, BYTES = 144;
-    static DEVICE float at(const u8* b, u32 i) {
-        u32 g = i / 32;
-        const u8* s = b + 4;
-        u32 scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | (s[g - 4] >> 6) << 4;
-        u32 min = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | (s[g] >> 6) << 4;
-        u32 q = b[16 + g / 2 * 32 + i % 32] >> (4 * (g % 2)) & 15;
-        return f16_to_f32(*(const u16*)b) * (float)scale * (float)q - f16_to_f32(*(const u16*)(b + 2)) * (float)min;
-    }
 };
 
 #define N_WARPS 8
@@ -88,5 +71,3 @@ template <class F> DEVICE void rows(const u8* w, const u32* ids, float* x, u32 n
 FORMAT(F32, f32)
 FORMAT(F16, f16)
 FORMAT(BF16, bf16)
-FORMAT(Q8_0, q8_0)
-FORMAT(Q4_K, q4_K)
