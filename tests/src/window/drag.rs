@@ -57,7 +57,11 @@ impl Drag<'_> {
     /// Lets go of the files, and waits until the window has them.
     pub async fn drop_here(self) -> Result<()> {
         self.send("XdndDrop", [self.source, 0, x11rb::CURRENT_TIME, 0, 0])?;
-        until("the window to have what was dropped", LONG, async || self.answer("XdndFinished")).await?;
+        let [_, is_taken, ..] =
+            until("the window to have what was dropped", LONG, async || self.answer("XdndFinished")).await?;
+        if is_taken & 1 == 0 {
+            bail!("the window did not take what was dropped");
+        }
         Ok(())
     }
 
@@ -81,7 +85,10 @@ impl Drag<'_> {
         while let Some(event) = self.screen.connection().poll_for_event()? {
             match event {
                 Event::SelectionRequest(request) => self.hand_over(&request)?,
-                Event::ClientMessage(message) if message.type_ == kind => return Ok(Some(message.data.as_data32())),
+                // Answers to an earlier drag may still be on their way.
+                Event::ClientMessage(message) if message.type_ == kind && message.window == self.source => {
+                    return Ok(Some(message.data.as_data32()));
+                }
                 Event::Error(error) => bail!("the X server says {error:?}"),
                 _ => {}
             }
