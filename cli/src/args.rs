@@ -9,7 +9,7 @@ use tandem_engine::cpu::Isa;
 use tandem_engine::kv::{KvType, KvTypes};
 
 /// Options of llama.cpp that are not of the usual form, and what they are called here.
-const ALIASES: [(&str, &str); 2] = [("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
+const ALIASES: [(&str, &str); 3] = [("-ngl", "--gpu-layers"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
 
 /// Runs large language models on this computer.
 #[derive(Debug, Parser)]
@@ -302,6 +302,12 @@ pub(crate) struct Bench {
     /// Type of the values in the KV cache; also written -ctv
     #[arg(long, value_name = "TYPE")]
     pub(crate) cache_type_v: Option<KvType>,
+    /// Last layers that an NVIDIA card computes, the head counted as one more; also written -ngl. Never tried on a real card
+    #[arg(long, default_value = "0", value_name = "N")]
+    pub(crate) gpu_layers: usize,
+    /// Leave the routed experts of those layers with the processor
+    #[arg(long)]
+    pub(crate) cpu_moe: bool,
     /// Instruction set: scalar, avx2, avxvnni or avx512vnni; by default the best one present
     #[arg(long)]
     pub(crate) isa: Option<Isa>,

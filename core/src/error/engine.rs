@@ -218,10 +218,34 @@ impl Explain for EngineError {
                 Text::new("no model is loaded", "尚未加载模型"),
                 Text::new("load a model first", "先加载一个模型"),
             ),
+            Self::Cuda(source) => source.explain(),
+            Self::GpuTypeUnsupported { tensor_type, .. } => Failure::new(
+                ErrorCode::GpuFailed,
+                Text::new(
+                    format!("the quantisation `{tensor_type}` does not run on the graphics card yet"),
+                    format!("显卡暂不支持量化类型 `{tensor_type}`"),
+                ),
+                with_processor(),
+            ),
+            Self::GpuShapeUnsupported { .. }
+            | Self::CacheApart { .. }
+            | Self::ExpertCopies { .. }
+            | Self::DeviceUnsupported { .. } => Failure::new(
+                ErrorCode::GpuFailed,
+                Text::new(
+                    format!("this model cannot be split like that: {self}"),
+                    format!("该模型不能这样分配到显卡{}", detail(self)),
+                ),
+                with_processor(),
+            ),
             Self::Panicked { message } => engine_failed(message),
             _ => engine_failed(self),
         }
     }
+}
+
+fn with_processor() -> Text {
+    Text::new("load it on the processor alone", "仅用处理器加载")
 }
 
 fn engine_failed(said: &(impl std::fmt::Display + ?Sized)) -> Failure {

@@ -3,6 +3,7 @@
 //! Each error enum of this crate implements [`Explain`] where it is declared. Here are the trait, the explanation of
 //! file errors that all share, and the explanations of the engine's errors: the engine has no words for people.
 
+mod cuda;
 mod engine;
 
 pub use engine::{cancelled, context_full};

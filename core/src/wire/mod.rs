@@ -133,4 +133,6 @@ pub enum ErrorCode {
     Io,
     /// The engine failed; its worker lives on.
     EngineFailed,
+    /// A graphics card cannot be used, or failed; the processor can go on.
+    GpuFailed,
 }

@@ -19,7 +19,7 @@ export type Failure = {
 };
 
 /** Kinds of failure that a program may tell apart. */
-export type ErrorCode = "not_gguf" | "gguf_truncated" | "gguf_damaged" | "unknown_architecture" | "unknown_tensor_type" | "unknown_tokenizer" | "not_a_chat_model" | "no_network" | "hub_answer_invalid" | "hub_refused" | "not_found" | "token_missing" | "token_withheld" | "token_wrong" | "licence_not_accepted" | "no_key_store" | "rate_limited" | "no_gguf_in_repo" | "disk_full" | "checksum_mismatch" | "changed_upstream" | "model_missing" | "no_model_loaded" | "out_of_memory" | "context_full" | "cancelled" | "already_running" | "busy" | "store_damaged" | "bad_request" | "io" | "engine_failed";
+export type ErrorCode = "not_gguf" | "gguf_truncated" | "gguf_damaged" | "unknown_architecture" | "unknown_tensor_type" | "unknown_tokenizer" | "not_a_chat_model" | "no_network" | "hub_answer_invalid" | "hub_refused" | "not_found" | "token_missing" | "token_withheld" | "token_wrong" | "licence_not_accepted" | "no_key_store" | "rate_limited" | "no_gguf_in_repo" | "disk_full" | "checksum_mismatch" | "changed_upstream" | "model_missing" | "no_model_loaded" | "out_of_memory" | "context_full" | "cancelled" | "already_running" | "busy" | "store_damaged" | "bad_request" | "io" | "engine_failed" | "gpu_failed";
 
 /** What a person can choose; nothing here must be set. */
 export type Settings = {

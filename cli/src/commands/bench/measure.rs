@@ -12,6 +12,7 @@ use tandem_engine::error::EngineError;
 use tandem_engine::gguf::ModelFacts;
 use tandem_engine::kv::KvTypes;
 use tandem_engine::model::{LoadOptions, Model};
+use tandem_engine::place::{Device, Placement};
 use tandem_engine::profile::ProfileRow;
 use tandem_engine::session::Session;
 
@@ -105,7 +106,10 @@ fn options(args: &args::Bench, cases: &[Case], facts: &ModelFacts, global: &Args
     let KvTypes { k, v } = options.kv_types;
     let kv_types = KvTypes { k: args.cache_type_k.unwrap_or(k), v: args.cache_type_v.unwrap_or(v) };
     let n_batch = args.batch.map_or(options.n_batch, usize::from);
-    Ok(LoadOptions { isa: args.isa, context_length: n_tokens, kv_types, n_batch, ..options })
+    let routed = if args.cpu_moe { Device::Cpu } else { Device::Cuda(0) };
+    let n_layers = options.placement.layers.len();
+    let placement = Placement::last_layers_on(Device::Cuda(0), n_layers, args.gpu_layers, routed);
+    Ok(LoadOptions { placement, isa: args.isa, context_length: n_tokens, kv_types, n_batch, ..options })
 }
 
 fn load_model(path: &Path, options: &LoadOptions) -> anyhow::Result<Model> {

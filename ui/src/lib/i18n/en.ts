@@ -273,6 +273,7 @@ export const en = {
     saveEdit: 'Send again',
     stats: (rate: string, tokens: number, reused: string | null) => `${rate}${NBSP}tok/s, ${tokens} tokens${reused ? `, ${reused} reused` : ''}`,
     statsDetail: (prompt: number, reused: number, first: string, promptRate: string) => `Prompt ${prompt} tokens, ${reused} reused, the rest read at ${promptRate} tok/s. First token after ${first}.`,
+    goOnWithProcessor: 'Go on with the processor',
     ended: { stopped: 'Stopped', length: 'Cut at the longest answer allowed in Settings', context_full: 'The context is full', failed: 'Ended by an error; what was written is kept', interrupted: 'Cut off when the app closed' },
     readingPrompt: (done: string, total: string) => `Reading the prompt, ${done} of ${total} tokens`,
     answering: 'Answering',

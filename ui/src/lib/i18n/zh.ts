@@ -273,6 +273,7 @@ export const zh: Dictionary = {
     saveEdit: '重新发送',
     stats: (rate, tokens, reused) => `${rate}${NBSP}tok/s，${tokens} 个词元${reused ? `，复用 ${reused}` : ''}`,
     statsDetail: (prompt, reused, first, promptRate) => `提示 ${prompt} 个词元，复用 ${reused} 个，其余以 ${promptRate} tok/s 读入，${first}后出首个词元`,
+    goOnWithProcessor: '改用处理器继续',
     ended: { stopped: '已停止', length: '已达到设置中的最长回答', context_full: '上下文已满', failed: '因错误结束，已写的内容保留', interrupted: '应用关闭时中断' },
     readingPrompt: (done, total) => `正在读取提示，${done} / ${total} 个词元`,
     answering: '正在回答',

@@ -13,6 +13,8 @@ export class Runtime {
   failure: { modelId: string; failure: Failure } | null = $state.raw(null);
   #isRead = $state(false);
   #current: { modelId: string; done: Promise<boolean> } | null = null;
+  /** The graphics card failed: until the app starts anew, everything is loaded on the processor. */
+  #isCardOut = false;
 
   constructor(
     private readonly backend: Backend,
@@ -50,7 +52,8 @@ export class Runtime {
 
   /** How a model is loaded: as somebody wished, or as the plan decides. */
   requestFor(modelId: string): LoadRequest {
-    return { model_id: modelId, wishes: this.wishesOf(modelId) };
+    const wishes = this.wishesOf(modelId);
+    return { model_id: modelId, wishes: this.#isCardOut ? { ...wishes, n_gpu_layers: 0 } : wishes };
   }
 
   /** Loads the model once more, with the plan that fits now. */
@@ -59,6 +62,12 @@ export class Runtime {
     if (modelId === null) return false;
     this.adopt({ type: 'empty' });
     return this.load(modelId);
+  }
+
+  /** Loads the model once more, on the processor alone: the graphics card failed. */
+  goOnWithProcessor(): Promise<boolean> {
+    this.#isCardOut = true;
+    return this.reload();
   }
 
   /** The sentence about what was given up has been read. */

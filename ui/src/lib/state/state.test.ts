@@ -199,6 +199,20 @@ describe('a model of the hub', () => {
   });
 });
 
+describe('a graphics card that failed', () => {
+  test('one click loads the same model on the processor, and so it stays', async () => {
+    const { app, fake } = await started();
+    const model = app.library.models.find(({ refusal }) => refusal === null)!;
+    await app.runtime.load(model.id);
+    const load = vi.spyOn(fake, 'load_model');
+    expect(await app.runtime.goOnWithProcessor()).toBe(true);
+    expect(load.mock.calls[0]![0]).toMatchObject({ model_id: model.id, wishes: { n_gpu_layers: 0 } });
+    expect(app.runtime.readyId).toBe(model.id);
+    await app.runtime.reload();
+    expect(load.mock.calls[1]![0].wishes.n_gpu_layers).toBe(0);
+  });
+});
+
 describe('downloads', () => {
   test('“Download and chat” ends in a chat with the model loaded', async () => {
     const { app } = await started({ library: 'empty' });
