@@ -205,6 +205,26 @@ fn what_does_not_chat_is_not_measured_either() {
 }
 
 #[test]
+fn one_of_several_names_takes_no_other_away() {
+    let (tandem, dir) = (Tandem::new(), tempfile::tempdir().unwrap());
+    let (models, hex, bytes) = (dir.path().join("models"), "ab".repeat(32), tiny_gguf("llama"));
+    std::fs::create_dir_all(models.join("blobs")).unwrap();
+    std::fs::write(models.join(format!("blobs/sha256-{hex}")), &bytes).unwrap();
+    let layer = json!({ "mediaType": "application/vnd.ollama.image.model", "digest": format!("sha256:{hex}"), "size": bytes.len() });
+    let manifests =
+        ["smollm/135m", "pirate/latest"].map(|name| models.join("manifests/registry.ollama.ai/library").join(name));
+    for manifest in &manifests {
+        std::fs::create_dir_all(manifest.parent().unwrap()).unwrap();
+        std::fs::write(manifest, json!({ "schemaVersion": 2, "layers": [layer] }).to_string()).unwrap();
+    }
+    tandem.ok(&["add", &text(&models)]);
+    let (code, failure) = tandem.failure(&["remove", "smollm:135m", "--of", "ollama"]);
+    assert_eq!((code, &failure["code"]), (1, &json!("bad_request")));
+    assert!(failure["message"]["en"].as_str().unwrap().contains("pirate:latest"), "{failure}");
+    assert!(manifests.iter().all(|manifest| manifest.is_file()), "nothing went");
+}
+
+#[test]
 fn numbers_that_make_no_sense_are_wrong_usage() {
     let tandem = Tandem::new();
     for (option, value) in

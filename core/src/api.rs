@@ -602,7 +602,11 @@ fn pick_version(versions: &[hub::Version], planned: &[PlannedVersion], aim: Aim)
 
 fn presence(app: &App, version: &hub::Version, downloads: &[Download]) -> Presence {
     let first = &version.files[0];
-    if let Some(model) = app.library.find(first) {
+    let is_whole = |model: &LibraryModel| {
+        let lacks = [ErrorCode::GgufTruncated, ErrorCode::ModelMissing];
+        model.refusal.as_ref().is_none_or(|refusal| !lacks.contains(&refusal.code))
+    };
+    if let Some(model) = app.library.find(first).filter(is_whole) {
         return Presence::Here { model_id: model.id };
     }
     let is_same = |download: &&Download| {

@@ -334,6 +334,33 @@ async fn shards_are_one_download() {
 }
 
 #[tokio::test]
+async fn a_shard_that_changed_meanwhile_is_fetched_again() {
+    const NAMES: [&str; 2] = ["m-Q4_0-00001-of-00002.gguf", "m-Q4_0-00002-of-00002.gguf"];
+    let shards = [weights(SIZE, 1), weights(SIZE, 2)];
+    let repo = NAMES.iter().zip(&shards).fold(Repo::new(REPO), |repo, (name, bytes)| repo.file(name, bytes.clone()));
+    let (test_hub, folder) = (TestHub::start(vec![repo]), folder());
+    test_hub.fault(Rule::new(Side::Cdn, NAMES[1], Fault::Stall { after_bytes: HALF }));
+    let mut before = Downloader::open(&test_hub, folder.path());
+    let id = before.start(REPO).await.id;
+    before.until(&id, |download| download.arrived_bytes == SIZE as u64 + HALF).await;
+    before.downloads.close().await;
+    drop(before);
+    test_hub.heal();
+    let landed = NAMES.map(|name| folder.path().join(REPO).join(name));
+    let mut damaged = shards[0].clone();
+    damaged[5] ^= 1;
+    fs::write(&landed[0], damaged).unwrap();
+    let mut after = Downloader::open(&test_hub, folder.path());
+    after.downloads.resume(&id).unwrap();
+    after.until(&id, |download| download.state == DownloadState::Running).await;
+    assert_eq!(after.until_rest(&id).await.state, DownloadState::Done);
+    for (path, bytes) in landed.iter().zip(&shards) {
+        assert!(fs::read(path).unwrap() == *bytes, "{}", path.display());
+    }
+    assert_eq!(test_hub.fetches(NAMES[1]).last().unwrap().first_byte(), HALF, "the other goes on");
+}
+
+#[tokio::test]
 async fn the_token_never_leaves_the_hub() {
     let tokens = vec!["hf_accepted".to_owned()];
     let options = TestHubOptions { repos: demo_repos(), tokens, ..TestHubOptions::default() };

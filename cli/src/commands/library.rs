@@ -3,11 +3,11 @@ use std::path::{Path, PathBuf};
 
 use tandem_core::api;
 use tandem_core::error::size;
-use tandem_core::wire::{Integrity, LibraryModel, RemoveRequest, Text, VerifyProgress};
+use tandem_core::wire::{Integrity, LibraryModel, Program, RemoveRequest, Text, VerifyProgress};
 use tandem_engine::Flow;
 
 use crate::args::{self, Args};
-use crate::exit::refused;
+use crate::exit::{bad_request, refused};
 use crate::open::{self, Opened};
 use crate::terminal::{Bar, Terminal};
 
@@ -76,7 +76,8 @@ pub(crate) fn remove(args: &args::Remove, global: &Args, terminal: &Terminal) ->
         return opened.wait(api::drop_folder(&opened.app, absolute(Path::new(&args.model))));
     }
     let model = opened.model(&args.model)?;
-    let of_programs = args.of.iter().map(|program| (*program).into()).collect();
+    let of_programs: Vec<Program> = args.of.iter().map(|program| (*program).into()).collect();
+    require_one_name(&args.model, &model, &of_programs)?;
     let removal = opened.wait(api::remove_model(&opened.app, RemoveRequest { model_id: model.id, of_programs }))?;
     if terminal.is_json() {
         return terminal.print_json(&removal);
@@ -94,6 +95,26 @@ pub(crate) fn remove(args: &args::Remove, global: &Args, terminal: &Terminal) ->
     };
     terminal.note(terminal.say(&text));
     Ok(())
+}
+
+/// Refuses to take a model away by one of the names that a program has for it: the others would go with it.
+fn require_one_name(named: &str, model: &LibraryModel, of_programs: &[Program]) -> anyhow::Result<()> {
+    let places = model.places.iter().filter(|place| of_programs.contains(&place.program));
+    let titles: Vec<&str> = places.filter_map(|place| place.title.as_deref()).collect();
+    if titles.len() < 2 || !titles.iter().any(|title| title.eq_ignore_ascii_case(named)) {
+        return Ok(());
+    }
+    let all = titles.join(", ");
+    Err(bad_request(
+        Text::new(
+            format!("`{named}` shares its files with other names, which would go too: {all}"),
+            format!("`{named}` 与其他名称共用文件，删除会一并移除：{all}"),
+        ),
+        Text::new(
+            format!("remove the one name in that program itself, or all of them here by `{}`", model.id),
+            format!("在该程序中单独删除此名称，或者用 `{}` 在此全部删除", model.id),
+        ),
+    ))
 }
 
 fn outcome(model: &LibraryModel) -> Text {

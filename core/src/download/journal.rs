@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,9 @@ pub(super) struct JournalFile {
     #[serde(default)]
     pub(super) pieces: Vec<SavedPiece>,
     pub(super) standing: Standing,
+    /// When what lies under the final name was last changed, in nanoseconds of the Unix time, as it was when it was checked.
+    #[serde(default)]
+    changed_ns: Option<u64>,
 }
 
 /// Where a file of a download stands.
@@ -62,8 +66,14 @@ pub(super) struct Record {
 
 impl Journal {
     pub(super) fn new(files: Vec<RepoFile>, piece_bytes: u64) -> Self {
-        let entry =
-            |file| JournalFile { file, synced_bytes: 0, piece_bytes, pieces: Vec::new(), standing: Standing::Wanted };
+        let entry = |file| JournalFile {
+            file,
+            synced_bytes: 0,
+            piece_bytes,
+            pieces: Vec::new(),
+            standing: Standing::Wanted,
+            changed_ns: None,
+        };
         Self { format: FORMAT, rank: 0, files: files.into_iter().map(entry).collect() }
     }
 
@@ -79,6 +89,17 @@ impl Journal {
 }
 
 impl JournalFile {
+    /// What lies under the final name is right.
+    pub(super) fn settle(&mut self, standing: Standing, target: &Path) {
+        self.standing = standing;
+        self.changed_ns = changed_ns(target);
+    }
+
+    /// Whether what lies under the final name is what was found right, by its time.
+    pub(super) fn is_settled(&self, target: &Path) -> bool {
+        self.standing != Standing::Wanted && self.changed_ns.is_some() && self.changed_ns == changed_ns(target)
+    }
+
     /// Bytes safely on disk.
     pub(super) fn arrived_bytes(&self) -> u64 {
         match self.standing {
@@ -181,6 +202,11 @@ impl Record {
 }
 
 /// Makes a rename in the folder of `path` outlast a power cut, where the system allows it.
+fn changed_ns(path: &Path) -> Option<u64> {
+    let changed = fs::metadata(path).and_then(|about| about.modified()).ok()?;
+    u64::try_from(changed.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
+}
+
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) if cfg!(unix) => File::open(folder)?.sync_all(),

@@ -140,7 +140,7 @@ impl PartFile {
         fs::rename(&self.part, &self.target).map_err(FileError::at(FileAction::Move, &self.part))?;
         sync_folder(&self.target).map_err(FileError::at(FileAction::Write, &self.target))?;
         let mut record = lock(&self.record);
-        record.journal.files[self.n].standing = Standing::Placed;
+        record.journal.files[self.n].settle(Standing::Placed, &self.target);
         Ok(record.write()?)
     }
 

@@ -11,7 +11,7 @@ use super::Shared;
 use super::connection::blocking;
 use super::error::DownloadError;
 use super::fetch::Fetch;
-use super::journal::{JournalFile, Record, Standing};
+use super::journal::{Record, Standing};
 use super::part::{PartFile, Progress};
 use super::place::place;
 use super::table::{End, Job, Wanted};
@@ -132,19 +132,23 @@ impl Run<'_> {
         target: &Path,
         progress: &Arc<Progress>,
     ) -> Result<bool, Stop> {
-        let JournalFile { file, standing, .. } = &record.journal.files[n];
+        let entry = &record.journal.files[n];
+        let file = &entry.file;
         let is_there = fs::metadata(target).is_ok_and(|about| about.is_file() && about.len() == file.size_bytes);
         let Some(expected) = file.sha256.clone().filter(|_| is_there) else { return Ok(false) };
-        if *standing != Standing::Wanted {
+        if entry.is_settled(target) {
             return Ok(true);
         }
         self.set_state(DownloadState::Verifying);
-        let (wanted, target, progress) = (self.wanted.clone(), target.to_owned(), Arc::clone(progress));
+        let found = target.to_owned();
+        let (wanted, target, progress) = (self.wanted.clone(), found.clone(), Arc::clone(progress));
         let hashed = blocking(move || hash_file(&target, &progress, &|| *wanted.borrow() == Wanted::Run)).await;
         let got = hashed?.ok_or(Stop::Asked)?;
         self.set_state(DownloadState::Running);
         if got == expected {
-            record.journal.files[n].standing = Standing::Found;
+            let entry = &mut record.journal.files[n];
+            let standing = if entry.standing == Standing::Placed { Standing::Placed } else { Standing::Found };
+            entry.settle(standing, &found);
             record.write()?;
         }
         Ok(got == expected)

@@ -2,7 +2,7 @@ import { flushSync } from 'svelte';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { FakeBackend, type FakeOptions } from '../backend/fake';
 import { offline } from '../backend/fake-data';
-import type { Failure, HubModel, SearchPage } from '../wire';
+import type { Failure, HubModel, SearchPage, LoadRequest } from '../wire';
 import { App } from './app.svelte';
 import { Chats, groupByDay } from './chats.svelte';
 import { GaugeState } from './gauges.svelte';
@@ -209,7 +209,7 @@ describe('a graphics card that failed', () => {
     expect(load.mock.calls[0]![0]).toMatchObject({ model_id: model.id, wishes: { n_gpu_layers: 0 } });
     expect(app.runtime.readyId).toBe(model.id);
     await app.runtime.reload();
-    expect(load.mock.calls[1]![0].wishes.n_gpu_layers).toBe(0);
+    expect((load.mock.calls[1]![0] as LoadRequest).wishes.n_gpu_layers).toBe(0);
   });
 });
 
