@@ -9,7 +9,7 @@ It proves results, not speed: an emulated CPU takes about a hundred times as lon
 
 Needed: Bochs 3.0 or later, built with AVX and AVX-512 (`bochs --help cpu` says which CPUs a build knows; Debian's, 2.7, boots with
 this script but has no AVX), and Debian's packages bochsbios, vgabios, busybox-static, cpio, isolinux and xorriso. VMLINUZ
-is the kernel out of a `linux-image-…-cloud-amd64`. What was run on which CPU stands in `engine/NOTES.md`.
+is the kernel out of a `linux-image-…-cloud-amd64`. Bochs 3.0 misreads one instruction of the TQ1_0 test on AVX-512. What was run on which CPU stands in `engine/NOTES.md`.
 """
 
 import argparse

@@ -44,7 +44,13 @@ impl Args {
             let alias = ALIASES.iter().find(|(alias, _)| arg == *alias);
             alias.map_or(arg, |(_, name)| name.into())
         };
-        Self::parse_from(std::env::args_os().map(real))
+        let args: Vec<OsString> = std::env::args_os().map(real).collect();
+        Self::try_parse_from(&args).unwrap_or_else(|error| {
+            if error.use_stderr() && args.iter().any(|arg| arg == "--json") {
+                crate::exit::wrong_usage(&error)
+            }
+            error.exit()
+        })
     }
 }
 
@@ -214,7 +220,7 @@ fn size(text: &str) -> Result<u64, String> {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Wishes {
     /// Context length in tokens
-    #[arg(long = "ctx", value_name = "TOKENS")]
+    #[arg(long = "ctx", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) context_length: Option<u32>,
     /// Layers on the graphics card, as llama.cpp counts them
     #[arg(long = "gpu-layers", value_name = "N")]
@@ -334,7 +340,7 @@ pub(crate) struct Tune {
     /// A GGUF file or a model of the library
     pub(crate) model: String,
     /// Context length in tokens that this holds for; by default that of loads without a wish
-    #[arg(long = "ctx", value_name = "TOKENS")]
+    #[arg(long = "ctx", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) context_length: Option<u32>,
     /// Forget what was found for the model instead
     #[arg(long)]

@@ -35,6 +35,19 @@ pub(crate) fn bad_request(message: Text, hint: Text) -> anyhow::Error {
     refused(Failure::new(ErrorCode::BadRequest, message, hint))
 }
 
+/// Ends the program because its words make no sense, as JSON.
+pub(crate) fn wrong_usage(error: &clap::Error) -> ! {
+    let said = error.to_string();
+    let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    let failure = Failure::new(
+        ErrorCode::BadRequest,
+        Text::new(said, format!("用法错误{}", detail(said))),
+        Text::new("`--help` says what can be given", "使用 `--help` 查看用法"),
+    );
+    crate::terminal::print_failure(&failure);
+    std::process::exit(2)
+}
+
 /// Prints an error and says how to exit.
 pub(crate) fn report(error: &anyhow::Error, terminal: &Terminal) -> ExitCode {
     if is_closed_pipe(error) {

@@ -69,8 +69,7 @@ impl Terminal {
     /// Says what happened and what to do.
     pub(crate) fn failure(&self, failure: &Failure) {
         if self.is_json {
-            let json = serde_json::to_string(failure).unwrap_or_else(|error| error.to_string());
-            return aside(&json);
+            return print_failure(failure);
         }
         self.error(self.say(&failure.message));
         let (hint, code) = (self.say(&failure.hint), code_name(failure));
@@ -79,6 +78,9 @@ impl Terminal {
 
     /// Says what a person should know, and keeps nobody from anything.
     pub(crate) fn notice(&self, notice: &Failure) {
+        if self.is_json {
+            return print_failure(notice);
+        }
         self.note(&format!("! {}", self.sentences(&notice.message, &notice.hint)));
     }
 
@@ -103,6 +105,11 @@ impl Terminal {
         bar.enable_steady_tick(Duration::from_millis(250));
         bar
     }
+}
+
+/// A failure for a script.
+pub(crate) fn print_failure(failure: &Failure) {
+    aside(&serde_json::to_string(failure).unwrap_or_else(|error| error.to_string()));
 }
 
 /// Nobody is left without a result if this cannot be said.

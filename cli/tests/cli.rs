@@ -227,11 +227,16 @@ fn one_of_several_names_takes_no_other_away() {
 #[test]
 fn numbers_that_make_no_sense_are_wrong_usage() {
     let tandem = Tandem::new();
-    for (option, value) in
-        [("--temperature", "nan"), ("--temperature", "-1"), ("--top-p", "2"), ("--min-p", "-0.1"), ("--threads", "0")]
-    {
-        let output = tandem.run(&["run", "a", "b", &format!("{option}={value}")]);
-        assert_eq!(output.status.code(), Some(2), "{option} {value}");
+    for (option, value) in [
+        ("--temperature", "nan"),
+        ("--temperature", "-1"),
+        ("--top-p", "2"),
+        ("--min-p", "-0.1"),
+        ("--threads", "0"),
+        ("--ctx", "0"),
+    ] {
+        let (code, failure) = tandem.failure(&["run", "a", "b", &format!("{option}={value}")]);
+        assert_eq!((code, &failure["code"]), (2, &json!("bad_request")), "{option} {value}: {failure}");
     }
 }
 

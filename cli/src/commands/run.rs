@@ -1,6 +1,6 @@
 //! `tandem run`: a question from the command line or standard input, or a conversation in the terminal. Nothing of it is
 //! kept: chats belong to the window.
-use std::cell::Cell;
+use std::cell::OnceCell;
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::process;
 use std::sync::Arc;
@@ -32,6 +32,9 @@ struct Said<'a> {
     reasoning: &'a str,
     end: EndReason,
     stats: &'a GenerationStats,
+    /// That the model's chat template was replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notice: Option<&'a Text>,
 }
 
 pub(crate) fn run(args: &args::Run, global: &Args, terminal: &Terminal) -> anyhow::Result<()> {
@@ -45,7 +48,7 @@ pub(crate) fn run(args: &args::Run, global: &Args, terminal: &Terminal) -> anyho
         terminal,
         sampling: sampling(args),
         messages: Vec::new(),
-        is_told: Cell::new(false),
+        notice: OnceCell::new(),
     };
     if let Some(system) = &args.system {
         talk.messages.push((Role::System, system.clone()));
@@ -126,7 +129,7 @@ struct Talk<'a> {
     sampling: Sampling,
     messages: Vec<(Role, String)>,
     /// That the model's template was replaced is said once.
-    is_told: Cell<bool>,
+    notice: OnceCell<Text>,
 }
 
 impl Talk<'_> {
@@ -182,8 +185,11 @@ impl Talk<'_> {
 
     fn show(&self, event: ChatEvent) -> io::Result<()> {
         match event {
-            ChatEvent::Notice { notice } if !self.is_told.replace(true) => {
-                self.terminal.note(self.terminal.say(&notice));
+            ChatEvent::Notice { notice } => {
+                self.notice.get_or_init(|| {
+                    self.terminal.note(self.terminal.say(&notice));
+                    notice
+                });
                 Ok(())
             }
             ChatEvent::Delta { text } if !self.terminal.is_json() => self.terminal.print(&text),
@@ -195,7 +201,7 @@ impl Talk<'_> {
     fn finish(&self, answer: &Answer) -> anyhow::Result<()> {
         let Answer { text, reasoning, end, stats, .. } = answer;
         if self.terminal.is_json() {
-            return self.terminal.print_json(&Said { text, reasoning, end: *end, stats });
+            return self.terminal.print_json(&Said { text, reasoning, end: *end, stats, notice: self.notice.get() });
         }
         self.terminal.print_line("")?;
         self.terminal.note(self.terminal.say(&figures(stats)));

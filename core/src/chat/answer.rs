@@ -89,7 +89,7 @@ fn prepare(engine: &Answering<'_>, question: &Question<'_>) -> Result<Prepared, 
     let messages: Vec<(Role, &str)> = messages.iter().map(|(role, text)| (*role, text.as_str())).collect();
     let prompt = loaded.template.render(&messages, RenderOptions::default())?;
     if let Some(notice) = &prompt.notice {
-        tracing::warn!(notice = notice.en, "the chat template was replaced");
+        tracing::info!(notice = notice.en, "the chat template was replaced");
     }
     let tokens = prompt.tokens(&loaded.tokenizer);
     if tokens.len() >= loaded.context_length {

@@ -144,10 +144,17 @@ impl Explain for EngineError {
             Self::KeyInvalid { .. }
             | Self::TensorMissing { .. }
             | Self::VocabularyMismatch { .. }
-            | Self::WeightNotFinite { .. }
             | Self::TensorShape { .. } => Failure::new(
                 ErrorCode::GgufDamaged,
                 Text::new(format!("the file is incomplete: {self}"), format!("文件不完整{}", detail(self))),
+                Text::new("download it again, or choose another conversion", "重新下载，或者选择其他转换版本"),
+            ),
+            Self::WeightNotFinite { .. } => Failure::new(
+                ErrorCode::GgufDamaged,
+                Text::new(
+                    format!("the model's weights are damaged: {self}"),
+                    format!("模型权重已损坏{}", detail(self)),
+                ),
                 Text::new("download it again, or choose another conversion", "重新下载，或者选择其他转换版本"),
             ),
             Self::LogitsNotFinite { .. } => Failure::new(
