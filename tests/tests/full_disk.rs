@@ -1,4 +1,5 @@
 //! The app on a volume without a free byte: it opens, says so, and what is there can be used. Nothing is lost.
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which may")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

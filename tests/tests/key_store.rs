@@ -1,5 +1,6 @@
 //! The access token in a real key store: the Secret Service of a session made for the test; and where there is none.
 #![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which may")]
 
 use std::fs;
 use std::path::Path;
@@ -55,7 +56,7 @@ fn without_a_key_store_a_person_is_asked_where_the_token_goes() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
     assert!(!holds(&said), "what is said on the way shows no token");
     let private = root.path().join("data/access-token");
-    assert_eq!(files_that_hold_it(root.path()), [private.clone()]);
+    assert_eq!(files_that_hold_it(root.path()), std::slice::from_ref(&private));
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(fs::metadata(private).unwrap().permissions().mode() & 0o777, 0o600);
 }

@@ -1,4 +1,5 @@
 //! The library beside a hub: versions that are newer there, and models that go to the trash and come back.
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which may")]
 
 use std::fs;
 use std::path::Path;

@@ -108,7 +108,7 @@ pub(crate) struct Driver {
 enum Source {
     Unread,
     Call,
-    File(PathBuf, Option<SystemTime>),
+    File(PathBuf, Option<(SystemTime, u64)>),
     Rest,
 }
 
@@ -166,7 +166,8 @@ impl Driver {
     /// Reads the file of settings again if it has changed.
     fn refresh(&mut self) {
         let Source::File(path, read) = &mut self.source else { return };
-        let changed = std::fs::metadata(&*path).and_then(|file| file.modified()).ok();
+        // A clock's tick may see two changes: the length tells most of them apart.
+        let changed = std::fs::metadata(&*path).and_then(|file| Ok((file.modified()?, file.len()))).ok();
         if changed == *read {
             return;
         }
