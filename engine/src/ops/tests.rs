@@ -144,6 +144,21 @@ fn elementwise_operations_agree() {
 }
 
 #[test]
+fn what_is_no_number_stays_none_on_both_devices() {
+    type Operation = fn(&Ops, &mut Rows);
+    let operations: [Operation; 2] = [|ops, x| ops.relu_squared(x), |ops, x| ops.keep_outstanding(x, 0.3)];
+    for bench in Bench::both() {
+        for operation in operations {
+            let mut x = bench.empty(1, 40);
+            x.elems_mut().fill(f32::NAN);
+            x.move_to(bench.device);
+            operation(&bench.ops, &mut x);
+            assert!(elems(x, &bench).iter().all(|elem| elem.is_nan()), "{}", bench.device);
+        }
+    }
+}
+
+#[test]
 fn norms_agree() {
     for (n, width) in SIZES {
         agree(&format!("rms_norm {n} x {width}"), TOLERANCE, |bench| {

@@ -36,7 +36,7 @@ KERNEL void softcap(float* x, float cap, u32 n) {
 KERNEL void relu_squared(float* x, u32 n) {
     u32 i = element();
     if (i >= n) return;
-    float v = x[i] > 0.0f ? x[i] : 0.0f;
+    float v = x[i] < 0.0f ? 0.0f : x[i];  // what is no number stays none
     x[i] = v * v;
 }
 

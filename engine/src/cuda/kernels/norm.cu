@@ -77,5 +77,8 @@ KERNEL void __launch_bounds__(N_THREADS) keep_outstanding(float* x, u32 n, float
     for (u32 i = threadIdx.x; i < n; i += N_THREADS) squares += (row[i] - mean) * (row[i] - mean);
     float deviation = sqrtf(block_sum<N_WARPS>(squares) / (n > 1 ? n - 1 : 1));
     float threshold = mean + n_deviations * deviation;
-    for (u32 i = threadIdx.x; i < n; i += N_THREADS) row[i] = fmaxf(row[i] - threshold, 0.0f);
+    for (u32 i = threadIdx.x; i < n; i += N_THREADS) {
+        float above = row[i] - threshold;
+        row[i] = above < 0.0f ? 0.0f : above;  // what is no number stays none
+    }
 }
