@@ -56,11 +56,6 @@ fn check(plan: &Plan, hardware: &Hardware) {
     let on_card = if plan.cpu_computes.is_none() { on_gpu(plan) } else { 0 };
     assert_eq!(lines(|place| matches!(place, Place::Gpu { .. })), on_card, "lines and bar of the card say the same");
     assert_eq!(plan.layers.len(), plan.n_layers as usize);
-    let steps = plan.contexts.windows(2).filter(|pair| pair[0].kv_type == pair[1].kv_type);
-    for pair in steps.filter(|pair| pair[1].verdict != Verdict::TooLarge) {
-        let (short, long) = (pair[0].generation_tokens_per_s, pair[1].generation_tokens_per_s);
-        assert!(long <= short * 1.000_001, "a longer context is no faster: {:?}", plan.contexts);
-    }
     let seconds = plan.token_costs.iter().map(|cost| cost.ms).sum::<f64>() / 1e3;
     let off = seconds * plan.speed.generation_tokens_per_s - 1.0;
     assert!(off.abs() < 1e-6, "costs are as long as the rate says: {plan:?}");
@@ -73,6 +68,16 @@ fn check(plan: &Plan, hardware: &Hardware) {
     for text in lines.chain(choices).chain(&plan.warnings).chain([&plan.headline]) {
         assert!(!text.en.is_empty() && !text.zh.is_empty(), "a text in one language: {plan:?}");
         assert!(!text.en.contains("NaN") && !text.en.contains("inf"), "{text:?}");
+    }
+}
+
+/// Where the split is ours to choose, a longer context is no faster. A split that somebody fixed is left as little as
+/// the context allows, and the layers that a longer one pushes onto the card may make it faster.
+fn check_contexts(plan: &Plan) {
+    let steps = plan.contexts.windows(2).filter(|pair| pair[0].kv_type == pair[1].kv_type);
+    for pair in steps.filter(|pair| pair[1].verdict != Verdict::TooLarge) {
+        let (short, long) = (pair[0].generation_tokens_per_s, pair[1].generation_tokens_per_s);
+        assert!(long <= short * 1.000_001, "a longer context is no faster: {:?}", plan.contexts);
     }
 }
 
@@ -93,6 +98,9 @@ proptest! {
             Wishes { context_length: context, n_gpu_layers: layers, n_expert_layers: experts, ..Wishes::default() };
         if let Ok(plan) = plan_outline(&outline, &hardware, &wishes, engine) {
             check(&plan, &hardware);
+            if layers.is_none() && experts.is_none() {
+                check_contexts(&plan);
+            }
         }
     }
 
