@@ -8,6 +8,8 @@ use tandem_core::wire::Program;
 use tandem_engine::cpu::Isa;
 use tandem_engine::kv::{KvType, KvTypes};
 
+use crate::terminal::Lang;
+
 /// Options of llama.cpp that are not of the usual form, and what they are called here.
 const ALIASES: [(&str, &str); 3] = [("-ngl", "--gpu-layers"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
 
@@ -45,22 +47,9 @@ impl Args {
             alias.map_or(arg, |(_, name)| name.into())
         };
         let args: Vec<OsString> = std::env::args_os().map(real).collect();
-        Self::try_parse_from(&args).unwrap_or_else(|error| {
-            if error.use_stderr() && args.iter().any(|arg| arg == "--json") {
-                crate::exit::wrong_usage(&error)
-            }
-            error.exit()
-        })
+        Self::try_parse_from(&args)
+            .unwrap_or_else(|error| crate::exit::instead_of_a_command(&error, args.iter().any(|arg| arg == "--json")))
     }
-}
-
-/// Language of messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Lang {
-    /// English
-    En,
-    /// 简体中文
-    Zh,
 }
 
 #[derive(Debug, Subcommand)]

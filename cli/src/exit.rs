@@ -6,7 +6,7 @@ use tandem_core::error::{Explain as _, detail, is_disk_full};
 use tandem_core::wire::{ErrorCode, Failure, Text};
 use tandem_engine::error::EngineError;
 
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, print_failure};
 
 /// Shown below the help.
 pub(crate) const HELP: &str = "\
@@ -35,17 +35,28 @@ pub(crate) fn bad_request(message: Text, hint: Text) -> anyhow::Error {
     refused(Failure::new(ErrorCode::BadRequest, message, hint))
 }
 
-/// Ends the program because its words make no sense, as JSON.
-pub(crate) fn wrong_usage(error: &clap::Error) -> ! {
+/// Ends the program that was asked for help or the version, or whose words make no sense.
+pub(crate) fn instead_of_a_command(error: &clap::Error, is_json: bool) -> ! {
+    if error.use_stderr() && is_json {
+        print_failure(&wrong_usage(error));
+    } else if let Err(unwritten) = error.print().map_err(anyhow::Error::from)
+        && !is_closed_pipe(&unwritten)
+    {
+        let failure = unexplained(&unwritten);
+        Terminal::new(None, is_json).failure(&failure);
+        std::process::exit(code(failure.code).into())
+    }
+    std::process::exit(error.exit_code())
+}
+
+fn wrong_usage(error: &clap::Error) -> Failure {
     let said = error.to_string();
     let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
-    let failure = Failure::new(
+    Failure::new(
         ErrorCode::BadRequest,
         Text::new(said, format!("用法错误{}", detail(said))),
         Text::new("`--help` says what can be given", "使用 `--help` 查看用法"),
-    );
-    crate::terminal::print_failure(&failure);
-    std::process::exit(2)
+    )
 }
 
 /// Prints an error and says how to exit.

@@ -14,7 +14,7 @@ use terminal::Terminal;
 
 fn main() -> ExitCode {
     let args = Args::read();
-    let terminal = Terminal::new(&args);
+    let terminal = Terminal::new(args.lang, args.json);
     match run(&args, &terminal) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::report(&error, &terminal),

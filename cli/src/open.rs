@@ -70,7 +70,7 @@ pub(crate) fn app(args: &Args) -> anyhow::Result<Opened> {
         let _entered = tokio.enter();
         App::open(options).map_err(refused)?
     };
-    let terminal = Terminal::new(args);
+    let terminal = Terminal::new(args.lang, args.json);
     app.notices().iter().for_each(|notice| terminal.notice(notice));
     Ok(Opened { app, tokio })
 }

@@ -3,11 +3,19 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tandem_core::wire::{Failure, Text};
 
-use crate::args::{Args, Lang};
+/// Language of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Lang {
+    /// English
+    En,
+    /// 简体中文
+    Zh,
+}
 
 /// The terminal, or what stands in its place.
 #[derive(Debug)]
@@ -17,8 +25,9 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    pub(crate) fn new(args: &Args) -> Self {
-        Self { lang: args.lang.unwrap_or_else(system_lang), is_json: args.json }
+    /// Speaks the language given, else that of the system.
+    pub(crate) fn new(lang: Option<Lang>, is_json: bool) -> Self {
+        Self { lang: lang.unwrap_or_else(system_lang), is_json }
     }
 
     pub(crate) fn is_json(&self) -> bool {

@@ -254,11 +254,13 @@ fn what_cannot_be_read_or_written_is_a_failure_with_a_code() {
     assert!(error.contains("\"bad_request\"") && !error.contains('\u{1b}'), "{error}");
     #[cfg(target_os = "linux")]
     {
-        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-        let output = tandem.command(&["list", "--json"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(6), "{error}");
-        assert!(error.contains("\"disk_full\""), "{error}");
+        for command in ["list", "--help", "--version"] {
+            let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+            let output = tandem.command(&[command, "--json"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(6), "{error}");
+            assert!(error.contains("\"disk_full\""), "{error}");
+        }
     }
 }
 
