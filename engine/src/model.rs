@@ -1,6 +1,7 @@
 //! A loaded model: its file mapped, its weights found and checked, its devices open, and the layer loop. It holds no
 //! conversation; a session does.
 
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use crate::Flow;
 use crate::arch::blocks::{Buffers, Sizes, Step};
 use crate::arch::{self, Architecture, Loader};
 use crate::cpu::{Cpu, Isa};
-use crate::cuda::{Gpu, Gpus};
+use crate::cuda::{Gpu, Gpus, STAGING_BYTES};
 use crate::damage;
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, ModelFacts, Piece, TensorFacts};
@@ -75,6 +76,21 @@ impl LoadOptions {
     }
 }
 
+/// What a session holds on a GPU, as it was allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuMemory {
+    /// Which one.
+    pub device: Device,
+    /// Weights.
+    pub weight_bytes: u64,
+    /// Caches and states.
+    pub kv_bytes: u64,
+    /// Buffers of the forward pass, and the ring for what is small.
+    pub buffer_bytes: u64,
+    /// What is free on the card now, whoever has the rest; 0 if the driver does not say.
+    pub free_bytes: u64,
+}
+
 /// A loaded model.
 pub struct Model {
     architecture: Box<dyn Architecture>,
@@ -99,9 +115,11 @@ impl Model {
         let options = options.checked()?;
         options.placement.check(n_layers)?;
         let gpus = Gpus::open(&options.placement)?;
+        let moved = Moved::new(facts, &options, on);
+        let on_copied = |n_bytes| moved.add(n_bytes);
         let find_weights = |file: &Arc<MappedModel>| {
             let (placement, context_length) = (options.placement.clone(), options.context_length);
-            arch::load(&Loader::new(Arc::clone(file), placement, gpus.clone(), context_length))
+            arch::load(&Loader::new(Arc::clone(file), placement, gpus.clone(), context_length, &on_copied))
         };
         let mut architecture = find_weights(&file)?;
         let tokenizer = match Tokenizer::from_facts(facts) {
@@ -122,9 +140,9 @@ impl Model {
         };
         options.placement.check_budgets(&footprint, &options.budgets)?;
         match options.preload {
-            Preload::Weights => read_pages(&file, &options.placement, on)?,
+            Preload::Weights => read_pages(&file, &options.placement, &moved)?,
             Preload::Copy => {
-                file = Arc::new(file.copied(on)?);
+                file = Arc::new(file.copied(&mut |done| moved.tell(done))?);
                 // First what it holds on a card, so that this is not there twice.
                 drop(architecture);
                 architecture = find_weights(&file)?;
@@ -132,7 +150,8 @@ impl Model {
             Preload::Nothing => {}
         }
         let ops = Ops::new(Cpu::new(options.isa.unwrap_or_else(Isa::best), options.n_threads)?, gpus);
-        go_on(on(1.0))?;
+        ops.check_results(&file, &options.placement, options.kv_types)?;
+        go_on(moved.tell(1.0))?;
         Ok(Self { architecture, sizes, ops, tokenizer, options, footprint, file })
     }
 
@@ -215,25 +234,32 @@ impl Model {
         damage::name_the_weight(error, &self.file, on)
     }
 
-    /// Allocates caches and buffers of one session.
-    pub(crate) fn allocate(&self) -> Result<(Cache, Buffers), EngineError> {
+    /// Allocates caches and buffers of one session; and says what its GPUs hold then.
+    pub(crate) fn allocate(&self) -> Result<(Cache, Buffers, Vec<GpuMemory>), EngineError> {
         let layers = self.options.placement.layers.iter().enumerate();
         let shapes: Vec<_> = layers.map(|(layer, place)| (self.architecture.cache_shape(layer), place.kv)).collect();
         let gpus = self.ops.gpus();
+        let allocated = || gpus.iter().map(|gpu| gpu.allocated_bytes()).collect::<Vec<_>>();
+        let before = allocated();
         let cache = Cache::new(&shapes, gpus, &self.options.cache())?;
+        let with_cache = allocated();
         let buffers = Buffers::new(gpus, &self.sizes, self.architecture.ropes(), self.options.n_batch)?;
-        self.log_gpu_memory();
-        Ok((cache, buffers))
+        let memory = gpus.iter().zip(before).zip(with_cache).map(|((gpu, before), with_cache)| GpuMemory {
+            device: Device::Cuda(gpu.index()),
+            weight_bytes: before,
+            kv_bytes: with_cache.saturating_sub(before),
+            buffer_bytes: gpu.allocated_bytes().saturating_sub(with_cache) + STAGING_BYTES as u64,
+            free_bytes: gpu.free_bytes(),
+        });
+        let memory: Vec<_> = memory.collect();
+        memory.iter().for_each(|memory| self.log(memory));
+        Ok((cache, buffers, memory))
     }
 
-    /// Says what GPUs hold: as it was counted before, part by part, and as it was allocated.
-    fn log_gpu_memory(&self) {
-        for gpu in self.ops.gpus().iter() {
-            let device = Device::Cuda(gpu.index());
-            let [weights, caches, buffers, _] = self.options.placement.parts(&self.footprint, device);
-            let (allocated, free) = (gpu.allocated_bytes(), gpu.free_bytes());
-            tracing::info!(%device, weights, caches, buffers, allocated, free, "memory of a GPU, bytes");
-        }
+    /// Says what a GPU holds: as it was counted before, part by part, and as it was allocated.
+    fn log(&self, memory: &GpuMemory) {
+        let [weights, caches, buffers, _] = self.options.placement.parts(&self.footprint, memory.device);
+        tracing::info!(weights, caches, buffers, ?memory, "memory of a GPU, bytes: counted before, and allocated");
     }
 
     pub(crate) fn step<'a>(
@@ -310,25 +336,58 @@ impl LoadOptions {
     }
 }
 
+/// What a load has moved of what it must: weights to GPUs and, where they are read ahead, those of the processor into memory.
+struct Moved<'a> {
+    on: RefCell<&'a mut dyn FnMut(f32) -> Flow>,
+    preload: Preload,
+    n_bytes: Cell<u64>,
+    total_bytes: u64,
+}
+
+impl<'a> Moved<'a> {
+    fn new(facts: &ModelFacts, options: &LoadOptions, on: &'a mut dyn FnMut(f32) -> Flow) -> Self {
+        let is_moved = |tensor: &&TensorFacts| {
+            options.preload == Preload::Weights || device_of(tensor, &options.placement) != Some(Device::Cpu)
+        };
+        let moved =
+            facts.tensors.iter().filter(is_moved).filter(|tensor| device_of(tensor, &options.placement).is_some());
+        let total_bytes = moved.fold(0, |sum, tensor| tensor.n_bytes.saturating_add(sum));
+        Self { on: RefCell::new(on), preload: options.preload, n_bytes: Cell::new(0), total_bytes }
+    }
+
+    /// So many bytes more.
+    fn add(&self, n_bytes: u64) -> Flow {
+        self.n_bytes.set(self.n_bytes.get().saturating_add(n_bytes));
+        match self.preload {
+            // Its copy is what takes long.
+            Preload::Copy => self.tell(0.0),
+            // A head that is the embedding is moved twice.
+            _ => self.tell((self.n_bytes.get() as f32 / self.total_bytes.max(1) as f32).min(1.0)),
+        }
+    }
+
+    fn tell(&self, done: f32) -> Flow {
+        (self.on.borrow_mut())(done)
+    }
+}
+
+/// Where a tensor lives; none for those of layers that are not run.
+fn device_of(tensor: &TensorFacts, placement: &Placement) -> Option<Device> {
+    let n_layers = placement.layers.len();
+    let is_run = ModelFacts::layer_of(&tensor.name).is_none_or(|(layer, _)| layer < n_layers);
+    is_run.then(|| placement.device_of(&tensor.name))
+}
+
 /// Touches every page of the processor's weights once, so that the system reads them; not those of layers that are not run.
-fn read_pages(file: &MappedModel, placement: &Placement, on: &mut dyn FnMut(f32) -> Flow) -> Result<(), EngineError> {
+fn read_pages(file: &MappedModel, placement: &Placement, moved: &Moved<'_>) -> Result<(), EngineError> {
     const PAGE_BYTES: usize = 4096;
     /// Between two reports; a slow disk reads this in about 40 ms.
     const PIECE_BYTES: usize = 4 << 20;
-    let n_layers = placement.layers.len();
-    let is_run = |tensor: &&TensorFacts| {
-        let is_of_layer = ModelFacts::layer_of(&tensor.name).is_none_or(|(layer, _)| layer < n_layers);
-        is_of_layer && placement.device_of(&tensor.name) == Device::Cpu
-    };
-    let tensors = || file.facts.tensors.iter().filter(is_run);
-    let total: u64 = tensors().map(|tensor| tensor.n_bytes).sum();
-    let mut n_read = 0u64;
-    for tensor in tensors() {
+    for tensor in file.facts.tensors.iter().filter(|tensor| device_of(tensor, placement) == Some(Device::Cpu)) {
         for piece in file.tensor_bytes(tensor).chunks(PIECE_BYTES) {
             let sum = piece.iter().step_by(PAGE_BYTES).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
             std::hint::black_box(sum);
-            n_read += piece.len() as u64;
-            go_on(on(n_read as f32 / total as f32))?;
+            go_on(moved.add(piece.len() as u64))?;
         }
     }
     Ok(())

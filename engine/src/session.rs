@@ -8,7 +8,7 @@ use crate::Flow;
 use crate::arch::blocks::{Buffers, MAX_LOGIT_ROWS};
 use crate::error::EngineError;
 use crate::kv::{Cache, Mark};
-use crate::model::{Model, go_on};
+use crate::model::{GpuMemory, Model, go_on};
 use crate::tensor::room;
 use crate::token::Tokenizer;
 
@@ -17,6 +17,7 @@ pub struct Session {
     model: Arc<Model>,
     cache: Cache,
     buffers: Buffers,
+    gpu_memory: Vec<GpuMemory>,
     /// The tokens that the caches hold, completely.
     tokens: Vec<u32>,
     /// Whether the first row of logits belongs to the last of `tokens`.
@@ -46,14 +47,19 @@ pub struct Fed {
 impl Session {
     /// Allocates everything that it will ever need.
     pub fn new(model: Arc<Model>) -> Result<Self, EngineError> {
-        let (cache, buffers) = model.allocate()?;
+        let (cache, buffers, gpu_memory) = model.allocate()?;
         let tokens = room("the tokens of a conversation", model.options().context_length)?;
-        Ok(Self { model, cache, buffers, tokens, has_logits: false })
+        Ok(Self { model, cache, buffers, gpu_memory, tokens, has_logits: false })
     }
 
     /// The model it talks to.
     pub fn model(&self) -> &Arc<Model> {
         &self.model
+    }
+
+    /// What it holds on GPUs, its model's weights among it.
+    pub fn gpu_memory(&self) -> &[GpuMemory] {
+        &self.gpu_memory
     }
 
     /// The tokens it holds.

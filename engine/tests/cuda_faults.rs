@@ -132,7 +132,10 @@ fn memory_that_cannot_be_pinned_is_done_without() {
 
 #[test]
 fn a_card_that_goes_ends_the_step_by_name_and_the_processor_goes_on() {
-    let (_turn, _simulator) = machine("card 6 GiB lost-after 60");
+    let (_turn, simulator) = machine("card 6 GiB");
+    drop(load(&on_gpu()).unwrap());
+    let n_launches = simulator.counters().n_launches;
+    simulator.configure(&format!("card 6 GiB lost-after {}", n_launches + 60));
     let mut session = load(&on_gpu()).unwrap();
     let mut n_done = 0;
     let error = loop {
@@ -148,4 +151,57 @@ fn a_card_that_goes_ends_the_step_by_name_and_the_processor_goes_on() {
     assert!(matches!(session.feed(&TOKENS, &mut |_| Flow::Continue), Err(EngineError::Cuda(_))));
     drop(session);
     assert!(!logits(&mut load(&TINY.options()).unwrap()).unwrap().is_empty());
+}
+
+#[test]
+fn a_card_that_computes_something_else_is_found_at_load() {
+    let (_turn, simulator) = machine("card 6 GiB");
+    assert!(load(&on_gpu()).is_ok());
+    for (wrong, expected) in
+        [("matvec_", "products of 1 "), ("matmul_", "products of 9 "), ("attend", "attention of 1")]
+    {
+        simulator.configure(&format!("card 6 GiB\ncuda wrong {wrong}"));
+        let error = load(&on_gpu()).err().unwrap_or_else(|| panic!("{wrong} goes unseen"));
+        let EngineError::Cuda(CudaError::WrongResult { index: 0, what }) = &error else { panic!("{error}") };
+        assert!(what.starts_with(expected), "{wrong}: {what}");
+        assert_eq!(simulator.counters().allocated_bytes, 0);
+    }
+}
+
+#[test]
+fn a_load_tells_how_much_is_on_the_card_and_can_be_cancelled_there() {
+    let (_turn, simulator) = machine("card 6 GiB");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    TINY.write(&path);
+    let mut told = Vec::new();
+    let model = Model::load(&path, &on_gpu(), &mut |done| {
+        told.push(done);
+        Flow::Continue
+    });
+    drop(model.unwrap());
+    assert!(told.len() > 10 && told.windows(2).all(|pair| pair[0] <= pair[1]), "{told:?}");
+    assert_eq!(told.last(), Some(&1.0));
+    let mut most_done = 0.0;
+    let cancelled = Model::load(&path, &on_gpu(), &mut |done| {
+        most_done = done;
+        if simulator.counters().to_device_bytes > 0 && done > 0.3 { Flow::Break } else { Flow::Continue }
+    });
+    assert!(matches!(cancelled.err(), Some(EngineError::Cancelled)));
+    assert!((0.3..0.7).contains(&most_done), "{most_done}");
+    assert_eq!(simulator.counters().allocated_bytes, 0);
+}
+
+#[test]
+fn what_a_session_holds_on_the_card_is_told_part_by_part() {
+    let (_turn, simulator) = machine("card 6 GiB");
+    let session = load(&on_gpu()).unwrap();
+    let [memory] = session.gpu_memory() else { panic!("{:?}", session.gpu_memory()) };
+    let parts = [memory.weight_bytes, memory.kv_bytes, memory.buffer_bytes];
+    assert!(parts.iter().all(|part| *part > 0), "{memory:?}");
+    let allocated = simulator.counters().allocated_bytes;
+    assert_eq!(parts.iter().sum::<u64>(), allocated);
+    assert_eq!(memory.free_bytes, (6 << 30) - allocated);
+    let counted = session.model().options().placement.parts(session.model().footprint(), GPU);
+    assert_eq!(counted[..2], parts[..2], "as counted before");
 }

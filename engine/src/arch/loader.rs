@@ -4,35 +4,43 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::Flow;
 use crate::cuda::{Gpu, Gpus};
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, ModelFacts, TensorFacts, Value};
+use crate::model::go_on;
 use crate::place::{Device, Placement};
 use crate::tensor::{self, Vector, Weight, WeightStack};
 
 /// A file and where its parts go.
-#[derive(Debug)]
-pub(crate) struct Loader {
+pub(crate) struct Loader<'a> {
     model: Arc<MappedModel>,
     placement: Placement,
     gpus: Gpus,
     context_length: usize,
+    on_copied: &'a dyn Fn(u64) -> Flow,
 }
 
 /// One part of the model: where its tensors stand, and a device.
-#[derive(Debug)]
 pub(crate) struct Part<'a> {
-    loader: &'a Loader,
+    loader: &'a Loader<'a>,
     /// Unless it belongs to the whole model.
     layer: Option<usize>,
     device: Device,
 }
 
-impl Loader {
+impl<'a> Loader<'a> {
     /// gpus            those that the placement names
     /// context_length  of the sessions to come, tokens
-    pub(crate) fn new(model: Arc<MappedModel>, placement: Placement, gpus: Gpus, context_length: usize) -> Self {
-        Self { model, placement, gpus, context_length }
+    /// on_copied       called with the bytes of each matrix that was copied to a GPU; `Break` cancels
+    pub(crate) fn new(
+        model: Arc<MappedModel>,
+        placement: Placement,
+        gpus: Gpus,
+        context_length: usize,
+        on_copied: &'a dyn Fn(u64) -> Flow,
+    ) -> Self {
+        Self { model, placement, gpus, context_length, on_copied }
     }
 
     /// Most tokens that a session will hold.
@@ -323,8 +331,17 @@ impl<'a> Part<'a> {
 
     fn weight_of(&self, name: &str, tensor: &TensorFacts, rows: Option<Range<usize>>) -> Result<Weight, EngineError> {
         let weight = Weight::new(self.gpu()?, &self.loader.model, tensor, rows)?;
+        self.tell_copied(weight.size().1)?;
         let n_cols = weight.n_cols();
         Ok(weight.scaled(self.scales(name, 1, n_cols)?))
+    }
+
+    /// Tells of weights that were copied, if this part is on a GPU.
+    fn tell_copied(&self, n_bytes: u64) -> Result<(), EngineError> {
+        match self.device {
+            Device::Cpu => Ok(()),
+            Device::Cuda(_) => go_on((self.loader.on_copied)(n_bytes)),
+        }
     }
 
     /// Factors on the products with `n` matrices: any `name.weight` may have a `name.scale` (NVFP4 does), one for each. One of
@@ -351,6 +368,7 @@ impl<'a> Part<'a> {
             vec![self.tensor(&whole, &shape)?]
         };
         let stack = WeightStack::new(self.gpu()?, &self.loader.model, &tensors, None)?;
+        self.tell_copied(stack.n_matrices() as u64 * stack.matrix_size().1)?;
         Ok(stack.scaled(self.scales(name, n, n_cols)?))
     }
 
@@ -363,6 +381,7 @@ impl<'a> Part<'a> {
     ) -> Result<WeightStack, EngineError> {
         let tensor = self.tensor(&format!("{name}.weight"), &shape)?;
         let stack = WeightStack::new(self.gpu()?, &self.loader.model, &[tensor], Some(rows))?;
+        self.tell_copied(stack.n_matrices() as u64 * stack.matrix_size().1)?;
         Ok(stack.scaled(self.scales(name, shape[0], shape[2])?))
     }
 

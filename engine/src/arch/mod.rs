@@ -24,6 +24,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::Flow;
 use crate::cpu::Rounding;
 use crate::cuda::Gpus;
 use crate::error::EngineError;
@@ -152,7 +153,9 @@ pub fn survey(facts: &ModelFacts) -> Result<Survey, EngineError> {
     let placement = Placement::all_cpu(facts.n_layers()? as usize);
     let model = MappedModel::header_only(facts.clone());
     let context_length = facts.context_length()? as usize;
-    let architecture = load(&Loader::new(Arc::new(model), placement.clone(), Gpus::default(), context_length))?;
+    let on_copied = |_| Flow::Continue;
+    let loader = Loader::new(Arc::new(model), placement.clone(), Gpus::default(), context_length, &on_copied);
+    let architecture = load(&loader)?;
     let caches = (0..placement.layers.len()).map(|layer| architecture.cache_shape(layer)).collect();
     Ok(Survey { caches, sizes: sizes(architecture.as_ref(), facts) })
 }

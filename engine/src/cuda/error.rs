@@ -49,6 +49,14 @@ pub enum CudaError {
         /// What it said.
         reason: String,
     },
+    /// It computes something else than the processor.
+    #[error("cuda{index} computes something else than the processor ({what})")]
+    WrongResult {
+        /// Its index.
+        index: u32,
+        /// What was compared.
+        what: String,
+    },
     /// The card or its driver is gone.
     #[error("cuda{index} was lost: {reason}")]
     Lost {

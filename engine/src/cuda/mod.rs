@@ -26,6 +26,7 @@ pub(crate) use ops::{DeviceRows, Pieces};
 pub use probe::{CudaDevice, DriverState, probe};
 pub(crate) use products::{DeviceInput, DeviceMatrices};
 pub(crate) use recurrent::MAX_STATE;
+pub(crate) use staging::N_BYTES as STAGING_BYTES;
 
 use crate::gguf::TensorType;
 use crate::quant;

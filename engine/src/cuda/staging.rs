@@ -19,7 +19,7 @@ enum Host {
 }
 
 /// Everything that one step of a few thousand tokens needs at once.
-const N_BYTES: usize = 8 << 20;
+pub(crate) const N_BYTES: usize = 8 << 20;
 /// What lies in it begins at multiples of this.
 const ALIGNMENT: usize = 16;
 

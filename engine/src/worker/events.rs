@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::Flow;
 use crate::error::EngineError;
+use crate::model::GpuMemory;
 use crate::sample::SamplerSettings;
 use crate::session::PromptProgress;
 use crate::token::Tokenizer;
@@ -28,6 +29,8 @@ pub struct Ready {
     pub n_vocab: usize,
     /// Most tokens that the session holds.
     pub context_length: usize,
+    /// What it holds on GPUs.
+    pub gpu_memory: Vec<GpuMemory>,
     /// Time the load took.
     pub load_ms: f64,
 }

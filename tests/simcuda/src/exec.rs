@@ -34,6 +34,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) dynamic_shared: usize,
     /// Memory it may reach.
     pub(crate) map: &'a Map,
+    /// Whether numbers are stored with the other sign: a card that computes wrongly.
+    pub(crate) is_wrong: bool,
 }
 
 /// What a kernel did.

@@ -25,6 +25,7 @@
 //! cuda init 100                                       # what cuInit answers
 //! cuda run at-once                                    # or late, the default
 //! cuda threads 1                                      # host threads for a kernel's blocks
+//! cuda wrong matvec_                                  # kernels whose names begin so store numbers with the other sign
 //! cuda sticky                                         # after a fault in a kernel every call fails, as on a card
 //! ```
 //!

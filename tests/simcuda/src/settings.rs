@@ -15,6 +15,8 @@ pub struct Settings {
     pub n_threads: usize,
     /// Whether a fault in a kernel makes every later call fail, as on a card.
     pub is_sticky: bool,
+    /// Kernels whose names begin so store every number with the other sign.
+    pub wrong: Option<String>,
     pub(crate) failures: Vec<Failure>,
 }
 
@@ -74,6 +76,7 @@ impl Settings {
             run: Run::Late,
             n_threads: 2,
             is_sticky: false,
+            wrong: None,
             failures: Vec::new(),
         };
         for line in text.lines() {
@@ -96,6 +99,7 @@ impl Settings {
             Some("init") => self.init = number(&mut words),
             Some("threads") => self.n_threads = number(&mut words),
             Some("sticky") => self.is_sticky = true,
+            Some("wrong") => self.wrong = Some(words.next().expect("a kernel's name follows").to_owned()),
             Some("run") => {
                 self.run = match words.next() {
                     Some("late") => Run::Late,

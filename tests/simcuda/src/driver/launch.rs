@@ -68,6 +68,7 @@ impl Driver {
             params: &spec.params,
             dynamic_shared: spec.dynamic_shared,
             map: &map,
+            is_wrong: self.settings.wrong.as_ref().is_some_and(|name| spec.kernel.name.starts_with(name.as_str())),
         };
         let outcome =
             launch.run(self.settings.n_threads).map_err(|finding| self.found(finding.code, finding.to_string()))?;

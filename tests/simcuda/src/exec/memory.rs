@@ -61,7 +61,10 @@ impl Warp {
             let places = self.reach(block, space, lanes, &addresses, bytes, Act::Write)?;
             for element in 0..usize::from(access.n) {
                 let register = self.element(block, inst, access, element);
-                let values = if access.wide { *self.wide(register) } else { self.narrow(register).map(u64::from) };
+                let mut values = if access.wide { *self.wide(register) } else { self.narrow(register).map(u64::from) };
+                if block.launch.is_wrong && space == Space::Global && access.bytes == 4 {
+                    values = values.map(|value| value ^ 1 << 31);
+                }
                 // SAFETY: as for a load.
                 unsafe { write(&places, lanes, element, access.bytes, &values) };
             }
