@@ -96,6 +96,8 @@ KERNEL void kv_store(const float* x, u8* cache, u32 type, u32 first_pos, u32 n_r
 }
 
 #define N_WARPS 4
+// Blocks that a multiprocessor holds at once, at least; see TILE_BLOCKS in quant.cuh.
+#define N_BLOCKS 6
 
 // One head of one token over a part of its positions. A lane holds every 32nd channel; warps take positions in turn, N_AHEAD at
 // a time, each with its own running maximum; at the end they are put together.
@@ -197,7 +199,7 @@ DEVICE void attend(const float* q, const u8* k, const u8* v, const float* sinks,
 }
 
 #define ATTEND(name, key, value, n_ahead)                                                                                             \
-    KERNEL void __launch_bounds__(32 * N_WARPS)                                                                                 \
+    KERNEL void __launch_bounds__(32 * N_WARPS, N_BLOCKS)                                                                       \
             name(const float* q, const u8* k, const u8* v, const float* sinks, float* out, float* partial, u32 k_type, u32 v_type,  \
                       u32 k_row, u32 v_row, u32 n_rows, u32 group, u32 key_dim, u32 value_dim, u32 v_head, u32 first_pos, u32 window,    \
                       float scale, float cap) {                                                                                          \

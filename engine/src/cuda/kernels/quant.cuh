@@ -141,6 +141,9 @@ DEVICE void matvec(const u8* w, u64 matrix_bytes, const u32* ids, const i8* q, c
 #define TILE_ROWS 64
 #define TILE_INPUTS 32
 #define TILE_THREADS 128
+/// Blocks that a multiprocessor holds at once, at least. Said, because an assembler left to itself gives up a register or two to
+/// memory for one block more.
+#define TILE_BLOCKS(TENSOR_CORES) (TENSOR_CORES ? 6 : 4)
 /// Groups of 32 that a tile is deep.
 #define TILE_GROUPS 2
 /// Bytes from row to row: 16 more than a row has, so that eight rows lie in different banks.
@@ -348,7 +351,7 @@ DEVICE void rows(const u8* w, const u32* ids, float* x, u32 n_cols, u32 n) {
     }
 
 #define MATMUL(name, F, TENSOR_CORES)                                                                                           \
-    KERNEL void __launch_bounds__(TILE_THREADS)                                                                                 \
+    KERNEL void __launch_bounds__(TILE_THREADS, TILE_BLOCKS(TENSOR_CORES))                                                      \
         name(const u8* __restrict__ w, u64 matrix_bytes, const u32* __restrict__ offsets, const u32* __restrict__ inputs,       \
              u32 share, const i8* __restrict__ q, const float2* __restrict__ scales, float* __restrict__ y, u32 n_rows,         \
              u32 n_cols, u32 n) {                                                                                               \
