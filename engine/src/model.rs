@@ -16,7 +16,7 @@ use crate::error::EngineError;
 use crate::gguf::{MappedModel, ModelFacts, Piece, TensorFacts};
 use crate::kv::{Cache, CacheOptions, KvType, KvTypes, checkpoint_bytes};
 use crate::ops::Ops;
-use crate::place::{Budget, Device, Footprint, Placement};
+use crate::place::{Budget, Device, Footprint, Placement, Staying};
 use crate::probe;
 use crate::profile::{ProfileRow, Stage};
 use crate::token::{Tokenizer, TokenizerError};
@@ -98,6 +98,7 @@ pub struct Model {
     ops: Ops,
     tokenizer: Option<Arc<Tokenizer>>,
     options: LoadOptions,
+    staying: Vec<Staying>,
     footprint: Footprint,
     file: Arc<MappedModel>,
 }
@@ -112,8 +113,11 @@ impl Model {
         let mut file = Arc::new(MappedModel::open(path)?);
         let facts = &file.facts;
         let n_layers = facts.n_layers()? as usize;
-        let options = options.checked()?;
+        let mut options = options.checked()?;
         options.placement.check(n_layers)?;
+        let (placement, staying) = options.placement.with_kernels(facts);
+        options.placement = placement;
+        staying.iter().for_each(|staying| tracing::warn!("{staying}"));
         let gpus = Gpus::open(&options.placement)?;
         let moved = Moved::new(facts, &options, on);
         let on_copied = |n_bytes| moved.add(n_bytes);
@@ -152,7 +156,7 @@ impl Model {
         let ops = Ops::new(Cpu::new(options.isa.unwrap_or_else(Isa::best), options.n_threads)?, gpus);
         ops.check_results(&file, &options.placement, options.kv_types)?;
         go_on(moved.tell(1.0))?;
-        Ok(Self { architecture, sizes, ops, tokenizer, options, footprint, file })
+        Ok(Self { architecture, sizes, ops, tokenizer, options, staying, footprint, file })
     }
 
     /// A model of a test's own making, with the tokenizer of `file`.
@@ -165,7 +169,8 @@ impl Model {
         let ops = Ops::new(Cpu::new(Isa::best(), options.n_threads)?, Gpus::default());
         let tokenizer = Some(Arc::new(Tokenizer::from_facts(&file.facts)?));
         let (sizes, footprint) = (architecture.sizes(), Footprint::default());
-        Ok(Self { sizes, architecture, ops, tokenizer, options, footprint, file: Arc::new(file) })
+        let staying = Vec::new();
+        Ok(Self { sizes, architecture, ops, tokenizer, options, staying, footprint, file: Arc::new(file) })
     }
 
     /// What the file's header says.
@@ -173,9 +178,14 @@ impl Model {
         &self.file.facts
     }
 
-    /// How it was loaded.
+    /// How it was loaded; its placement is what was done, without what stays with the processor.
     pub fn options(&self) -> &LoadOptions {
         &self.options
+    }
+
+    /// What stays with the processor although the placement that was asked for has it on a GPU.
+    pub fn staying(&self) -> &[Staying] {
+        &self.staying
     }
 
     /// What a session of it allocates, as it was counted before the load.

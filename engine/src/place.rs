@@ -1,10 +1,13 @@
 //! Where the parts of a model live: plain data that the planner builds, that is checked again at load and that the layer
 //! loop obeys. Nothing here decides anything; it says, checks and prints.
 
+mod stay;
+
 use std::fmt;
 
 use crate::error::EngineError;
 use crate::gguf::ModelFacts;
+pub use stay::{PlacePart, Staying};
 
 /// A device that holds weights and computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -87,12 +90,23 @@ impl Placement {
     ///
     /// routed   where routed experts of those layers live
     pub fn last_layers_on(gpu: Device, n_layers: usize, n_gpu_layers: usize, routed: Device) -> Self {
-        let there = LayerPlace { mixer: gpu, kv: gpu, ffn: Ffn::Experts { shared: gpu, routed, cached: None } };
+        let mut placement = Self::layers_over(&[(gpu, n_gpu_layers.min(n_layers))], n_layers, |_| routed);
+        placement.head = if n_gpu_layers > n_layers { gpu } else { Device::Cpu };
+        placement
+    }
+
+    /// The last layers on several devices, one after another, and those before with the processor; the head with the last.
+    ///
+    /// devices  with the number of layers of each; together no more than there are
+    /// routed   where routed experts of a device's layers live
+    pub fn layers_over(devices: &[(Device, usize)], n_layers: usize, routed: impl Fn(Device) -> Device) -> Self {
         let mut placement = Self::all_cpu(n_layers);
-        let n_there = n_gpu_layers.min(n_layers);
-        placement.layers[n_layers - n_there..].fill(there);
-        if n_gpu_layers > n_layers {
-            placement.head = gpu;
+        let n_there = devices.iter().map(|(_, n_layers)| n_layers).sum::<usize>();
+        let mut layers = placement.layers[n_layers.saturating_sub(n_there)..].iter_mut();
+        for &(device, n_layers) in devices {
+            let ffn = Ffn::Experts { shared: device, routed: routed(device), cached: None };
+            layers.by_ref().take(n_layers).for_each(|layer| *layer = LayerPlace { mixer: device, kv: device, ffn });
+            placement.head = device;
         }
         placement
     }
@@ -139,12 +153,23 @@ impl Placement {
 
     /// Where a tensor of a model goes, by its name.
     pub fn device_of(&self, tensor: &str) -> Device {
-        match ModelFacts::layer_of(tensor).and_then(|(layer, name)| Some((self.layers.get(layer)?, name))) {
-            Some((place, name)) if name.contains("_exps") => place.ffn.routed(),
-            Some((place, name)) if name.contains("ffn_") || name.starts_with("exp_") => place.ffn.home(),
-            Some((place, _)) => place.mixer,
-            None if tensor.starts_with("output") => self.head,
-            None => self.embed,
+        match self.part_of(tensor) {
+            PlacePart::Embed => self.embed,
+            PlacePart::Mixer(layer) => self.layers[layer].mixer,
+            PlacePart::Ffn(layer) => self.layers[layer].ffn.home(),
+            PlacePart::Experts(layer) => self.layers[layer].ffn.routed(),
+            PlacePart::Head => self.head,
+        }
+    }
+
+    /// What a tensor of a model belongs to, by its name.
+    fn part_of(&self, tensor: &str) -> PlacePart {
+        match ModelFacts::layer_of(tensor).filter(|(layer, _)| *layer < self.layers.len()) {
+            Some((layer, name)) if is_of_experts(name) => PlacePart::Experts(layer),
+            Some((layer, name)) if name.contains("ffn_") || name.starts_with("exp_") => PlacePart::Ffn(layer),
+            Some((layer, _)) => PlacePart::Mixer(layer),
+            None if tensor.starts_with("output") => PlacePart::Head,
+            None => PlacePart::Embed,
         }
     }
 
@@ -158,6 +183,12 @@ impl Placement {
         }
         Ok(())
     }
+}
+
+/// Whether a tensor holds routed experts: all of them or, in old files, one (`ffn_up.3.weight`).
+fn is_of_experts(name: &str) -> bool {
+    let is_one = |name: &str| name.split('.').nth(1).is_some_and(|index| index.parse::<usize>().is_ok());
+    name.contains("_exps") || (name.starts_with("ffn_") && is_one(name))
 }
 
 impl Ffn {
@@ -309,6 +340,14 @@ head      cuda0";
     }
 
     #[test]
+    fn devices_follow_each_other_and_the_last_has_the_head() {
+        let [a, b] = [Device::Cuda(0), Device::Cuda(1)];
+        let placement = Placement::layers_over(&[(a, 1), (b, 2)], 4, |_| Device::Cpu);
+        let mixers: Vec<Device> = placement.layers.iter().map(|layer| layer.mixer).collect();
+        assert_eq!((mixers, placement.head), (vec![Device::Cpu, a, b, b], b));
+    }
+
+    #[test]
     fn tensors_go_where_their_part_goes() {
         let [a, b, c] = [Device::Cuda(0), Device::Cuda(1), Device::Cuda(2)];
         let mut placement = Placement::all_cpu(2);
@@ -323,6 +362,7 @@ head      cuda0";
             ("blk.1.ffn_gate_inp.weight", b),
             ("blk.1.ffn_up_shexp.weight", b),
             ("blk.1.ffn_up_exps.weight", c),
+            ("blk.1.ffn_up.3.weight", c),
         ] {
             assert_eq!(placement.device_of(tensor), device, "{tensor}");
         }

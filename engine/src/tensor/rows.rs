@@ -105,7 +105,12 @@ impl Rows {
             return;
         }
         let n_elems = self.n_rows * self.width;
-        let Some(from) = self.gpus.iter_mut().find(|room| room.is_current && room.fetched.is_none()) else { return };
+        let Some(from) = self.gpus.iter().position(|room| room.is_current && room.fetched.is_none()) else { return };
+        // Another GPU may still read what was sent to it from here.
+        for (_, other) in self.gpus.iter().enumerate().filter(|(i, _)| *i != from) {
+            other.buffer.gpu().wait(other.sent);
+        }
+        let from = &mut self.gpus[from];
         let gpu = from.buffer.gpu();
         // SAFETY: nobody looks at the host's elements before `bring_to_host` has waited, since they are not current.
         from.fetched = Some(unsafe { gpu.begin_read(from.buffer.at(), &mut self.host[..n_elems]) });

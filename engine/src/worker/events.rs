@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::Flow;
 use crate::error::EngineError;
 use crate::model::GpuMemory;
+use crate::place::Staying;
 use crate::sample::SamplerSettings;
 use crate::session::PromptProgress;
 use crate::token::Tokenizer;
@@ -31,6 +32,8 @@ pub struct Ready {
     pub context_length: usize,
     /// What it holds on GPUs.
     pub gpu_memory: Vec<GpuMemory>,
+    /// What stays with the processor although the placement has it on a GPU.
+    pub staying: Vec<Staying>,
     /// Time the load took.
     pub load_ms: f64,
 }

@@ -75,6 +75,7 @@ fn load(path: &Path, options: &LoadOptions, sink: &mut LoadSink, stop: &Stop) ->
         n_vocab: model.n_vocab(),
         context_length: model.options().context_length,
         gpu_memory: session.gpu_memory().to_vec(),
+        staying: model.staying().to_vec(),
         load_ms: ms_since(started),
     };
     go_on(sink(LoadEvent::Ready(ready)))?;
