@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tandem_core::download::{Backoff, DownloadOptions, DownloadUpdate, Downloads};
 use tandem_core::hub::{Hub, HubOptions, versions};
+use tandem_core::library::Trash;
 use tandem_core::wire::{Download, DownloadState, RepoFile};
 use tokio::sync::mpsc;
 
@@ -19,6 +20,8 @@ pub struct Downloader {
     pub hub: Arc<Hub>,
     /// Where files land.
     pub models_dir: PathBuf,
+    /// Where files go that were in the way, unless the options name another folder.
+    pub trash: tempfile::TempDir,
     updates: mpsc::UnboundedReceiver<DownloadUpdate>,
     seen: Vec<DownloadUpdate>,
 }
@@ -34,11 +37,16 @@ impl Downloader {
         let token = token.map(str::to_owned);
         let hub = Hub::new(HubOptions { base_url: test_hub.url().to_owned(), token, ..HubOptions::default() });
         let hub = Arc::new(hub.expect("a client of a test hub"));
+        let trash = tempfile::tempdir().expect("a temporary folder");
+        let options = match options.trash {
+            Trash::System => DownloadOptions { trash: Trash::Folder(trash.path().to_owned()), ..options },
+            Trash::Folder(_) => options,
+        };
         let (sink, updates) = mpsc::unbounded_channel();
         // Nobody listens any more when the test ends.
         let sink = Arc::new(move |update| drop(sink.send(update)));
         let downloads = Downloads::open_with(Arc::clone(&hub), models_dir.to_owned(), options, sink);
-        Self { downloads, hub, models_dir: models_dir.to_owned(), updates, seen: Vec::new() }
+        Self { downloads, hub, models_dir: models_dir.to_owned(), trash, updates, seen: Vec::new() }
     }
 
     /// Files of a repo's smallest version.

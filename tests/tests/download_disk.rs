@@ -200,6 +200,10 @@ impl PartIo for SmallFile {
     fn sync(&self) -> io::Result<()> {
         self.io.sync()
     }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        self.io.is_at(path)
+    }
 }
 
 /// The real disk, whose free space nobody asked for in time.

@@ -28,7 +28,9 @@ struct Pulled<'a> {
     repo: &'a str,
     quant: &'a str,
     size_bytes: u64,
-    model_id: Option<String>,
+    model_id: &'a str,
+    /// What else a person should know, such as that a file of theirs was in the way.
+    notices: Vec<Failure>,
 }
 
 pub(crate) fn run(args: &args::Pull, global: &Args, terminal: &Terminal) -> anyhow::Result<()> {
@@ -44,10 +46,11 @@ pub(crate) fn run(args: &args::Pull, global: &Args, terminal: &Terminal) -> anyh
     if let Some(refusal) = version.refusal.clone() {
         return Err(refused(refusal));
     }
-    if !is_here(&opened, version, terminal)? {
-        fetch(&opened, version, terminal)?;
-    }
-    finish(&opened, &args.repo, version, terminal)
+    let notices = match is_here(&opened, version, terminal)? {
+        true => Vec::new(),
+        false => fetch(&opened, version, terminal)?,
+    };
+    finish(&opened, &args.repo, version, notices, terminal)
 }
 
 /// Whether it is here already, and right. A file of another program that nobody has compared yet is compared now.
@@ -88,18 +91,20 @@ fn nothing_runs(refusal: Option<Failure>, reason: Text) -> anyhow::Error {
     }))
 }
 
-/// Downloads and follows it to its end; an interruption keeps what has arrived.
-fn fetch(opened: &Opened, version: &ModelVersion, terminal: &Terminal) -> anyhow::Result<()> {
+/// Downloads and follows it to its end, and says what a person should know meanwhile; an interruption keeps what has
+/// arrived.
+fn fetch(opened: &Opened, version: &ModelVersion, terminal: &Terminal) -> anyhow::Result<Vec<Failure>> {
     let interrupted = interruption()?;
     let (sender, updates) = mpsc::channel();
     opened.app.subscribe(Box::new(move |event| match event {
-        AppEvent::Download { download } => flow_if(sender.send(download).is_ok()),
+        event @ (AppEvent::Download { .. } | AppEvent::Notice { .. }) => flow_if(sender.send(event).is_ok()),
         _ => Flow::Continue,
     }));
     let request = DownloadRequest { files: version.files.clone() };
     let download = opened.wait(api::start_download(&opened.app, request))?;
     let bar = terminal.bar(version.size_bytes, Bar::Bytes);
     bar.set_message(version.quant.clone());
+    let mut notices = Vec::new();
     loop {
         if interrupted.load(Ordering::Relaxed) {
             opened.wait(api::pause_download(&opened.app, download.id.clone()))?;
@@ -107,7 +112,11 @@ fn fetch(opened: &Opened, version: &ModelVersion, terminal: &Terminal) -> anyhow
             return Err(refused(kept()));
         }
         match updates.recv_timeout(LOOK_EVERY) {
-            Ok(update) if update.id == download.id => {
+            Ok(AppEvent::Notice { notice }) => {
+                bar.suspend(|| terminal.notice(&notice));
+                notices.push(notice);
+            }
+            Ok(AppEvent::Download { download: update }) if update.id == download.id => {
                 show(&update, &bar, terminal);
                 match (update.state, update.failure) {
                     (DownloadState::Done, _) => break,
@@ -120,7 +129,7 @@ fn fetch(opened: &Opened, version: &ModelVersion, terminal: &Terminal) -> anyhow
         }
     }
     bar.finish_and_clear();
-    Ok(())
+    Ok(notices)
 }
 
 fn show(download: &Download, bar: &indicatif::ProgressBar, terminal: &Terminal) {
@@ -158,20 +167,34 @@ fn kept() -> Failure {
     )
 }
 
-fn finish(opened: &Opened, repo: &str, version: &ModelVersion, terminal: &Terminal) -> anyhow::Result<()> {
+fn finish(
+    opened: &Opened,
+    repo: &str,
+    version: &ModelVersion,
+    notices: Vec<Failure>,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
     let page = opened.wait(api::model_page(&opened.app, repo.to_owned()))?;
     let here = page.versions.iter().find(|other| other.quant == version.quant).map(|version| &version.presence);
-    let model_id = match here {
-        Some(Presence::Here { model_id }) => Some(model_id.clone()),
-        _ => None,
-    };
     let ModelVersion { quant, size_bytes, .. } = version;
+    let Some(Presence::Here { model_id }) = here else { return Err(refused(not_here(repo, quant))) };
     if terminal.is_json() {
-        return terminal.print_json(&Pulled { repo, quant, size_bytes: *size_bytes, model_id });
+        return terminal.print_json(&Pulled { repo, quant, size_bytes: *size_bytes, model_id, notices });
     }
     let text = Text::new(
         format!("{repo} {quant} is here. Try: tandem run {repo}:{quant}"),
         format!("{repo} {quant} 已就绪。试试：tandem run {repo}:{quant}"),
     );
     Ok(terminal.print_line(terminal.say(&text))?)
+}
+
+fn not_here(repo: &str, quant: &str) -> Failure {
+    Failure::new(
+        ErrorCode::ModelMissing,
+        Text::new(
+            format!("{repo} {quant} was downloaded, but is not in the library"),
+            format!("{repo} {quant} 已下载，但不在模型库中"),
+        ),
+        Text::new("look at `tandem list` for what is wrong with it", "用 `tandem list` 查看原因"),
+    )
 }

@@ -6,7 +6,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tandem_engine::error::EngineError;
 
 use crate::calibrate::{self, Calibrator, Surroundings};
 use crate::chat::{Answer, Chats, Question, answer};
-use crate::download::{Disk as _, DownloadLimits, DownloadUpdate, Downloads, RealDisk};
+use crate::download::{Disk as _, DownloadLimits, DownloadOptions, DownloadUpdate, Downloads, Ledger, RealDisk};
 use crate::error::{Explain, FileAction, FileError, bad_request};
 use crate::hardware::{ProbeOptions, Prober};
 use crate::hub::{Hub, HubError};
@@ -391,16 +391,22 @@ impl Remote {
     ) -> Result<Self, AppError> {
         // Taking a model in reads its file: not on a thread of the async runtime. Ends with the downloads.
         let (sender, updates) = channel();
+        let options =
+            DownloadOptions { ledger: Ledger::new(library.store()), trash: library.trash(), ..Default::default() };
         let (library, watchers) = (Arc::downgrade(library), Arc::clone(watchers));
-        std::thread::Builder::new()
-            .name("tandem-downloads".to_owned())
-            .spawn(move || updates.into_iter().for_each(|update| on_download(&library, &watchers, update)))
-            .map_err(EngineError::Thread)?;
+        let this = Arc::<OnceLock<Weak<Downloads>>>::default();
+        let downloads = Arc::clone(&this);
+        let follow = move || {
+            updates.into_iter().for_each(|update| on_download(&library, downloads.wait(), &watchers, update));
+        };
+        std::thread::Builder::new().name("tandem-downloads".to_owned()).spawn(follow).map_err(EngineError::Thread)?;
         let sink = Arc::new(move |update| {
             // The thread lives as long as this sender.
             let _ = sender.send(update);
         });
-        let downloads = Arc::new(Downloads::open(Arc::clone(&hub), models_dir.clone(), sink));
+        let downloads = Arc::new(Downloads::open_with(Arc::clone(&hub), models_dir.clone(), options, sink));
+        // It is empty: it was made above. The thread waits for it.
+        let _ = this.set(Arc::downgrade(&downloads));
         Ok(Self { hub, downloads, models_dir })
     }
 }
@@ -569,21 +575,37 @@ fn limits(settings: &Settings) -> DownloadLimits {
 }
 
 /// A finished download goes into the library before anybody hears that it is done.
-fn on_download(library: &Weak<Library>, watchers: &Watchers, update: DownloadUpdate) {
+fn on_download(library: &Weak<Library>, downloads: &Weak<Downloads>, watchers: &Watchers, update: DownloadUpdate) {
     match update {
         // `Finished` follows.
         DownloadUpdate::Changed(download) if download.state == DownloadState::Done => {}
         DownloadUpdate::Changed(download) => watchers.tell(&AppEvent::Download { download }),
+        DownloadUpdate::Cleared { path } => watchers.tell(&AppEvent::Notice { notice: cleared(&path) }),
         DownloadUpdate::Gone { id } => watchers.tell(&AppEvent::DownloadGone { id }),
         DownloadUpdate::Finished { download, paths } => {
-            if let Some(library) = library.upgrade()
-                && let Err(failure) = library.add_download(&paths, &download.files)
-            {
-                tracing::warn!(message = failure.message.en, "a finished download is no model");
+            let added = library.upgrade().map(|library| library.add_download(&paths, &download.files));
+            match (added, downloads.upgrade()) {
+                (Some(Err(failure)), Some(downloads)) => {
+                    tracing::warn!(message = failure.message.en, "a finished download is no model");
+                    downloads.fail(&download.id, failure);
+                }
+                _ => watchers.tell(&AppEvent::Download { download }),
             }
-            watchers.tell(&AppEvent::Download { download });
         }
     }
+}
+
+/// What a person hears of a file of theirs that lay where a download belongs.
+fn cleared(path: &Path) -> Failure {
+    let path = path.display();
+    Failure::new(
+        ErrorCode::Io,
+        Text::new(
+            format!("`{path}` was not the hub's file and is in the trash now: what was downloaded took its place"),
+            format!("`{path}` 不是模型站的文件，已移到回收站，由下载的文件取代"),
+        ),
+        Text::new("to keep both, take it back under another name", "如需同时保留，请以其他名称将其还原"),
+    )
 }
 
 /// A panic while holding one of these leaves nothing half-done.

@@ -1,11 +1,12 @@
 //! The disk as a download sees it: a seam, so that tests can fill it up and damage it.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
 
 use fs4::FileExt as _;
+use same_file::Handle;
 
 /// What a download needs of a disk.
 pub trait Disk: fmt::Debug + Send + Sync {
@@ -17,6 +18,12 @@ pub trait Disk: fmt::Debug + Send + Sync {
 
     /// Opens a file for reading and writing, making it and its folders if they are not there.
     fn open_part(&self, path: &Path) -> io::Result<Box<dyn PartIo>>;
+
+    /// Takes a folder for this process as long as what comes back lives, making it if need be. `WouldBlock`: another
+    /// process has it; any other error: this file system knows no locks.
+    fn lock(&self, folder: &Path) -> io::Result<File> {
+        lock_folder(folder)
+    }
 }
 
 /// An open file under way, read and written at any place by several threads.
@@ -36,6 +43,9 @@ pub trait PartIo: Send + Sync {
 
     /// Flushes what was written to the disk itself.
     fn sync(&self) -> io::Result<()>;
+
+    /// Whether it is this file that lies there by that name, and no other.
+    fn is_at(&self, path: &Path) -> io::Result<bool>;
 }
 
 /// The real one.
@@ -95,4 +105,34 @@ impl PartIo for File {
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
     }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        match Handle::from_path(path) {
+            Ok(there) => Ok(there == Handle::from_file(self.try_clone()?)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
+
+/// Locks the folder itself, which leaves nothing in it; where that cannot be done, as on network shares, a file in it.
+fn lock_folder(folder: &Path) -> io::Result<File> {
+    fs::create_dir_all(folder)?;
+    if cfg!(unix) {
+        match File::open(folder).and_then(locked) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {}
+            locked => return locked,
+        }
+    }
+    File::options().write(true).create(true).truncate(false).open(folder.join(LOCK)).and_then(locked)
+}
+
+fn locked(file: File) -> io::Result<File> {
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+const LOCK: &str = ".tandem.lock";

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::error::{Explain, FileError, bad_request, is_disk_full, size};
+use crate::error::{Explain, FileError, bad_request, detail as said, is_disk_full, size};
 use crate::hub::HubError;
 use crate::wire::{ErrorCode, Failure, Text};
 
@@ -69,6 +69,20 @@ pub enum DownloadError {
     DiskDamages {
         /// The file under way.
         path: PathBuf,
+    },
+    /// Somebody else has moved, replaced or taken over what is being written.
+    #[error("`{}` is not what was written there any more", path.display())]
+    Displaced {
+        /// The file under way, or its journal.
+        path: PathBuf,
+    },
+    /// Something that is not ours lies under the final name and cannot be moved to the trash.
+    #[error("`{}` is in the way: {detail}", path.display())]
+    InTheWay {
+        /// What lies there.
+        path: PathBuf,
+        /// Why it stays.
+        detail: String,
     },
     /// The hub now has another file under this name.
     #[error("`{path}` has changed on the hub")]
@@ -156,6 +170,31 @@ impl Explain for DownloadError {
                 Text::new(
                     "the disk or the memory of this computer may be failing: check them before you go on",
                     "本机的磁盘或内存可能有故障：请先检查再继续",
+                ),
+            ),
+            Self::Displaced { path } => Failure::new(
+                ErrorCode::Busy,
+                Text::new(
+                    format!("`{}` was moved, replaced or taken over while it was written", path.display()),
+                    format!("写入期间 `{}` 被移动、替换或由其他程序接管", path.display()),
+                ),
+                Text::new(
+                    "if another copy of Tandem uses this folder, let it finish or close it; then let the download go on",
+                    "如果另一个 Tandem 正在使用此文件夹，请等待其完成或将其关闭，然后继续下载",
+                ),
+            ),
+            Self::InTheWay { path, detail } => Failure::new(
+                ErrorCode::Io,
+                Text::new(
+                    format!(
+                        "`{}` is there already, is not the hub's file, and cannot be moved to the trash: {detail}",
+                        path.display()
+                    ),
+                    format!("`{}` 已存在且不是模型站的文件，并且无法移到回收站{}", path.display(), said(detail)),
+                ),
+                Text::new(
+                    "move or rename it, then let the download go on; what has arrived is kept",
+                    "请将其移走或重命名，然后继续下载；已下载的内容会保留",
                 ),
             ),
             Self::ChangedUpstream { path } => Failure::new(

@@ -112,8 +112,8 @@ impl<'a, 'r> Fetch<'a, 'r> {
         }
     }
 
-    /// Returns when the file is whole and right, or when that cannot be; all that it began has ended then.
-    pub(super) async fn whole(mut self) -> Result<(), Stop> {
+    /// Returns when the file is whole and right, with its SHA256, or when that cannot be; all that it began has ended then.
+    pub(super) async fn whole(mut self) -> Result<String, Stop> {
         let ended = self.drive().await;
         self.signals.values().for_each(|signal| signal.retire.notify_one());
         while self.connections.join_next().await.is_some() {}
@@ -125,7 +125,7 @@ impl<'a, 'r> Fetch<'a, 'r> {
         if let Some(saving) = self.saving.take() {
             let _ = saving.await;
         }
-        ended
+        ended.map(|()| self.got.take().unwrap_or_default())
     }
 
     async fn drive(&mut self) -> Result<(), Stop> {

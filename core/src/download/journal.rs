@@ -10,8 +10,9 @@ use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
+use super::error::DownloadError;
 use super::pieces::{Pieces, SavedPiece};
-use super::place::{is_journal, unfinished_journal_path};
+use super::place::{is_journal, is_unfinished_journal, unfinished_journal_path};
 use crate::error::{FileAction, FileError};
 use crate::wire::RepoFile;
 
@@ -22,6 +23,9 @@ pub(super) struct Journal {
     /// Place in the queue: smaller is earlier.
     #[serde(default)]
     rank: u64,
+    /// Who writes the files, as long as somebody does.
+    #[serde(default)]
+    pub(super) writer: Option<String>,
     pub(super) files: Vec<JournalFile>,
 }
 
@@ -74,7 +78,25 @@ impl Journal {
             standing: Standing::Wanted,
             changed_ns: None,
         };
-        Self { format: FORMAT, rank: 0, files: files.into_iter().map(entry).collect() }
+        Self { format: FORMAT, rank: 0, writer: None, files: files.into_iter().map(entry).collect() }
+    }
+
+    /// The same after an older version of it: what is known of files that have not changed stays.
+    pub(super) fn after(old: Option<&Self>, files: Vec<RepoFile>, piece_bytes: u64) -> Self {
+        let mut journal = Self::new(files, piece_bytes);
+        let Some(old) = old else { return journal };
+        journal.writer.clone_from(&old.writer);
+        for entry in &mut journal.files {
+            if let Some(known) = old.files.iter().find(|known| known.is_of_same_file(entry)) {
+                *entry = JournalFile { file: entry.file.clone(), ..known.clone() };
+            }
+        }
+        journal
+    }
+
+    /// Whether it knows the pieces that this entry has.
+    pub(super) fn has_pieces_of(&self, entry: &JournalFile) -> bool {
+        self.files.iter().any(|own| own.is_of_same_file(entry) && !own.pieces.is_empty())
     }
 
     /// The files wanted.
@@ -89,6 +111,12 @@ impl Journal {
 }
 
 impl JournalFile {
+    /// Whether both are about the same bytes under the same name.
+    fn is_of_same_file(&self, other: &Self) -> bool {
+        let of = |entry: &Self| (entry.file.path.clone(), entry.file.size_bytes, entry.file.sha256.clone());
+        of(self) == of(other) && self.file.sha256.is_some()
+    }
+
     /// What lies under the final name is right.
     pub(super) fn settle(&mut self, standing: Standing, target: &Path) {
         self.standing = standing;
@@ -139,21 +167,57 @@ impl Record {
         Self { path, journal, rank }
     }
 
-    /// Puts the journal on disk: whole or not at all.
+    /// Puts the journal on disk, whatever is there: whole or not at all.
     pub(super) fn write(&self) -> Result<(), FileError> {
+        self.put(&|| true).map(drop)
+    }
+
+    /// Puts the journal on disk where that still has the one that was written last.
+    pub(super) fn rewrite(&self) -> Result<(), DownloadError> {
+        self.replace(self.journal.writer.as_ref())
+    }
+
+    /// Puts a name to the journal, or takes it off, if it is still ours.
+    pub(super) fn sign(&mut self, writer: Option<String>) -> Result<(), DownloadError> {
+        let before = std::mem::replace(&mut self.journal.writer, writer);
+        self.replace(before.as_ref()).inspect_err(|_| {
+            if !self.is_ours() {
+                self.journal.writer.clone_from(&before);
+            }
+        })
+    }
+
+    /// Whether the disk still has this journal, and nobody else has put his name to it.
+    pub(super) fn is_ours(&self) -> bool {
+        is_of(&self.path, self.journal.writer.as_ref())
+    }
+
+    fn replace(&self, writer: Option<&String>) -> Result<(), DownloadError> {
+        match self.put(&|| is_of(&self.path, writer))? {
+            true => Ok(()),
+            false => Err(DownloadError::Displaced { path: self.path.clone() }),
+        }
+    }
+
+    /// Puts the journal on disk if `may` says so at the last moment; whether it did.
+    fn put(&self, may: &dyn Fn() -> bool) -> Result<bool, FileError> {
         let mut json = serde_json::to_value(&self.journal).expect("a journal has no maps with odd keys");
         json["rank"] = self.rank.load(Ordering::Acquire).into();
         let json = json.to_string().into_bytes();
-        let unfinished = unfinished_journal_path(&self.path);
+        let unfinished = unfinished_journal_path(&self.path, self.journal.writer.as_deref());
         let written = File::create(&unfinished).and_then(|mut file| {
             file.write_all(&json)?;
             file.sync_all()
         });
-        let placed = written.and_then(|()| fs::rename(&unfinished, &self.path)).inspect_err(|_| {
+        let placed = written.and_then(|()| match may() {
+            true => fs::rename(&unfinished, &self.path).and_then(|()| sync_folder(&self.path)).map(|()| true),
+            false => fs::remove_file(&unfinished).map(|()| false),
+        });
+        let placed = placed.inspect_err(|_| {
             // The old journal still holds; a half-written new one is of no use.
             let _ = fs::remove_file(&unfinished);
         });
-        placed.and_then(|()| sync_folder(&self.path)).map_err(FileError::at(FileAction::Write, &self.path))
+        placed.map_err(FileError::at(FileAction::Write, &self.path))
     }
 
     pub(super) fn read(path: &Path) -> io::Result<Self> {
@@ -180,7 +244,9 @@ impl Record {
     }
 
     /// All journals below the models folder, in the queue's order; those that cannot be read are left alone.
-    pub(super) fn find_all(models_dir: &Path) -> Vec<Self> {
+    ///
+    /// is_ours  nobody else writes there: what a crash has left half-written goes
+    pub(super) fn find_all(models_dir: &Path, is_ours: bool) -> Vec<Self> {
         let mut found = Vec::new();
         let mut folders = vec![(models_dir.to_owned(), 0)];
         while let Some((folder, depth)) = folders.pop() {
@@ -188,6 +254,10 @@ impl Record {
                 let path = entry.path();
                 match entry.file_type() {
                     Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => folders.push((path, depth + 1)),
+                    Ok(kind) if kind.is_file() && is_ours && is_unfinished_journal(&path) => {
+                        // The next start tries again.
+                        let _ = fs::remove_file(&path);
+                    }
                     Ok(kind) if kind.is_file() && is_journal(&path) => match Self::read(&path) {
                         Ok(record) => found.push(record),
                         Err(error) => tracing::warn!(path = %path.display(), %error, "journal left alone"),
@@ -201,17 +271,23 @@ impl Record {
     }
 }
 
-/// Makes a rename in the folder of `path` outlast a power cut, where the system allows it.
-fn changed_ns(path: &Path) -> Option<u64> {
+/// When a file was last changed, in nanoseconds of the Unix time.
+pub(super) fn changed_ns(path: &Path) -> Option<u64> {
     let changed = fs::metadata(path).and_then(|about| about.modified()).ok()?;
     u64::try_from(changed.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
 
+/// Makes a rename in the folder of `path` outlast a power cut, where the system allows it.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) if cfg!(unix) => File::open(folder)?.sync_all(),
         _ => Ok(()),
     }
+}
+
+/// Whether a journal that can be read is there, with this name put to it.
+fn is_of(path: &Path, writer: Option<&String>) -> bool {
+    Record::read(path).is_ok_and(|on_disk| on_disk.journal.writer.as_ref() == writer)
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
@@ -258,12 +334,30 @@ mod tests {
         record.journal.files[0].pieces = vec![SavedPiece { n: 1, arrived_bytes: 36, hash }];
         record.rank.store(7, Ordering::Release);
         record.write().unwrap();
+        fs::write(unfinished_journal_path(&record.path, Some("0123456789")), "{").unwrap();
         record.journal.rank = 7;
-        let found = Record::find_all(dir.path());
+        let found = Record::find_all(dir.path(), true);
         assert_eq!(found.len(), 1);
         assert_eq!((&found[0].path, &found[0].journal), (&record.path, &record.journal));
         assert_eq!(found[0].journal.arrived_bytes(), 36);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing half-written is left");
+    }
+
+    #[test]
+    fn a_journal_that_another_has_signed_is_left_to_him() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut ours = record(dir.path().join("x.journal"));
+        assert!(ours.rewrite().is_err() && !ours.path.exists(), "one that is gone is not made again");
+        ours.write().unwrap();
+        let mut theirs = Record::read(&ours.path).unwrap();
+        ours.sign(Some("we".to_owned())).unwrap();
+        ours.rewrite().unwrap();
+        assert!(theirs.sign(Some("they".to_owned())).is_err() && theirs.rewrite().is_err());
+        let mut theirs = Record::read(&ours.path).unwrap();
+        theirs.sign(Some("they".to_owned())).unwrap();
+        assert!(!ours.is_ours() && ours.rewrite().is_err() && ours.sign(None).is_err());
+        assert_eq!(Record::read(&ours.path).unwrap().journal.writer.as_deref(), Some("they"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing half-written is left");
     }
 
     /// As the first format was written.
@@ -300,7 +394,7 @@ mod tests {
         for (n, text) in texts.iter().enumerate() {
             fs::write(dir.path().join(format!("{n}.journal")), text).unwrap();
         }
-        assert!(Record::find_all(dir.path()).is_empty());
+        assert!(Record::find_all(dir.path(), true).is_empty());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), texts.len());
     }
 }

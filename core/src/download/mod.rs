@@ -12,7 +12,9 @@ mod error;
 mod fault;
 mod fetch;
 mod folder;
+mod home;
 mod journal;
+mod ledger;
 mod pace;
 mod part;
 mod pieces;
@@ -20,6 +22,7 @@ mod place;
 mod repair;
 mod run;
 mod table;
+mod takeover;
 mod whole;
 mod width;
 
@@ -35,15 +38,18 @@ use tokio::task::JoinHandle;
 
 use crate::error::{FileAction, FileError};
 use crate::hub::Hub;
-use crate::wire::{Download, DownloadState, Move, RepoFile};
+use crate::library::Trash;
+use crate::wire::{Download, DownloadState, Failure, Move, RepoFile};
 use connection::blocking;
-use folder::FolderClaim;
-use journal::{Journal, Record};
+use folder::{FolderClaim, writer_name};
+use home::Home;
+use journal::{Journal, JournalFile, Record};
 use pace::Throttle;
 use table::{Table, Wanted};
 
 pub use disk::{Disk, PartIo, RealDisk};
 pub use error::DownloadError;
+pub use ledger::Ledger;
 pub use pace::Backoff;
 pub use place::place;
 
@@ -63,6 +69,11 @@ pub enum DownloadUpdate {
     Gone {
         /// Its identifier.
         id: String,
+    },
+    /// A file that was not ours lay under a final name, and went to the trash for what was downloaded.
+    Cleared {
+        /// Where it lay.
+        path: PathBuf,
     },
 }
 
@@ -111,6 +122,10 @@ pub struct DownloadOptions {
     pub reserve_bytes: u64,
     /// Where files are written.
     pub disk: Arc<dyn Disk>,
+    /// Knows which files are ours.
+    pub ledger: Ledger,
+    /// Where files go that are not ours and lie under a final name, and finished ones that are cancelled with the rest.
+    pub trash: Trash,
 }
 
 impl Default for DownloadOptions {
@@ -128,6 +143,8 @@ impl Default for DownloadOptions {
             limits: DownloadLimits::default(),
             reserve_bytes: 64 << 20,
             disk: Arc::new(RealDisk),
+            ledger: Ledger::default(),
+            trash: Trash::System,
         }
     }
 }
@@ -147,6 +164,9 @@ struct Shared {
     models_dir: PathBuf,
     /// `None` while another process has the folder.
     claim: Mutex<Option<FolderClaim>>,
+    /// This process, in journals.
+    writer: String,
+    home: Home,
     options: DownloadOptions,
     limits: Mutex<DownloadLimits>,
     throttle: Throttle,
@@ -172,6 +192,8 @@ impl Downloads {
             mirrors: Mutex::default(),
             models_dir,
             claim: Mutex::default(),
+            writer: writer_name(),
+            home: Home { ledger: options.ledger.clone(), trash: options.trash.clone() },
             limits: Mutex::new(options.limits),
             throttle: Throttle::new(options.limits.bytes_per_s),
             memory: Arc::new(Semaphore::new(connection::MEMORY_BYTES as usize)),
@@ -228,29 +250,9 @@ impl Downloads {
             table::Admitted::Replaces(record) => Some(record),
             table::Admitted::New => None,
         };
-        let (shared, replaces) = (Arc::clone(&self.shared), old.is_some());
-        let record = Record::new(journal, Journal::new(files, self.shared.options.piece_bytes.max(1)));
-        record.rank.store(self.shared.table().downloads().len() as u64, Ordering::Release);
-        let prepared = blocking(move || {
-            if let Some(old) = old {
-                shared.remove_files(&old);
-            }
-            shared.check_space(&record)?;
-            if let Some(folder) = record.path.parent() {
-                fs::create_dir_all(folder).map_err(FileError::at(FileAction::Write, folder))?;
-            }
-            record.write()?;
-            Ok::<_, DownloadError>(record)
-        });
-        let record = match prepared.await {
-            Ok(record) => record,
-            Err(error) => {
-                if replaces {
-                    self.shared.table().remove(&id);
-                }
-                return Err(error);
-            }
-        };
+        let (shared, rank) = (Arc::clone(&self.shared), self.shared.table().downloads().len() as u64);
+        let prepared = blocking(move || shared.prepare(journal, files, old, rank)).await;
+        let record = prepared.inspect_err(|_| self.shared.table().keep(&id))?;
         let download = self.shared.table().insert(id, record, DownloadState::Queued);
         self.shared.bell.notify_one();
         Ok(download)
@@ -273,7 +275,7 @@ impl Downloads {
     pub async fn shift(&self, id: &str, to: Move) -> Result<Vec<Download>, DownloadError> {
         let records = self.shared.table().shift(id, to)?;
         // A place that is not written is forgotten with the app, no more.
-        blocking(move || records.iter().for_each(|record| drop(record.write()))).await;
+        blocking(move || records.iter().for_each(|record| drop(record.rewrite()))).await;
         Ok(self.list())
     }
 
@@ -284,6 +286,11 @@ impl Downloads {
         blocking(move || shared.remove_files(&record)).await;
         self.shared.table().remove(id);
         Ok(())
+    }
+
+    /// A finished download turned out to be of no use: it stays on the list, and says so.
+    pub fn fail(&self, id: &str, failure: Failure) {
+        self.shared.table().fail(id, failure);
     }
 
     /// All downloads, in order.
@@ -321,12 +328,28 @@ impl Shared {
         if claim.is_some() || self.table().is_closing() {
             return Ok(());
         }
-        let taken = FolderClaim::take(&self.models_dir);
-        *claim = Some(taken.ok_or_else(|| DownloadError::FolderInUse { dir: self.models_dir.clone() })?);
-        for record in Record::find_all(&self.models_dir) {
-            self.table().insert(id_of(&record.journal.repo_files()), record, DownloadState::Paused);
+        let taken = FolderClaim::take(&*self.options.disk, &self.models_dir);
+        let taken = taken.ok_or_else(|| DownloadError::FolderInUse { dir: self.models_dir.clone() })?;
+        let is_locked = taken.is_locked();
+        *claim = Some(taken);
+        for record in Record::find_all(&self.models_dir, is_locked) {
+            // Of one whose files are all home, the process ended before it could say so.
+            let state = if self.is_home(&record) { DownloadState::Queued } else { DownloadState::Paused };
+            self.table().insert(id_of(&record.journal.repo_files()), record, state);
         }
+        self.bell.notify_one();
         Ok(())
+    }
+
+    /// Whether no other process can write into the folder.
+    fn is_locked(&self) -> bool {
+        lock(&self.claim).as_ref().is_some_and(FolderClaim::is_locked)
+    }
+
+    fn is_home(&self, record: &Record) -> bool {
+        let is_settled =
+            |entry: &JournalFile| place(&self.models_dir, &entry.file).is_ok_and(|target| entry.is_settled(&target));
+        record.journal.files.iter().all(is_settled)
     }
 
     fn leave_folder(&self) {
@@ -348,6 +371,32 @@ impl Shared {
 
     fn limits(&self) -> DownloadLimits {
         *lock(&self.limits)
+    }
+
+    /// Puts the journal of a new download on the disk. What of an older version of it is the same is kept; if it does not
+    /// fit, all of that is.
+    fn prepare(
+        &self,
+        journal: PathBuf,
+        files: Vec<RepoFile>,
+        old: Option<Record>,
+        rank: u64,
+    ) -> Result<Record, DownloadError> {
+        // Where there are no locks, another process may have begun the same.
+        let old = old.or_else(|| Record::read(&journal).ok()).map(|record| record.journal);
+        let record = Record::new(journal, Journal::after(old.as_ref(), files, self.options.piece_bytes.max(1)));
+        record.rank.store(rank, Ordering::Release);
+        self.check_space(&record)?;
+        let outdated = old.iter().flat_map(|old| &old.files).chain(&record.journal.files);
+        let outdated = outdated.filter(|entry| !record.journal.has_pieces_of(entry));
+        for target in outdated.filter_map(|entry| place(&self.models_dir, &entry.file).ok()) {
+            self.remove_parts(&target);
+        }
+        if let Some(folder) = record.path.parent() {
+            fs::create_dir_all(folder).map_err(FileError::at(FileAction::Write, folder))?;
+        }
+        record.write()?;
+        Ok(record)
     }
 
     /// Whether a download and all that wait or run fit on the disk.
@@ -375,23 +424,33 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes what a download has put on disk, and folders left empty.
+    /// Removes what a download has put on disk, and folders left empty. Whole files go to the trash, if nobody has written
+    /// to them since.
     fn remove_files(&self, record: &Record) {
-        let mut paths = vec![record.path.clone()];
         for entry in &record.journal.files {
             let Ok(target) = place(&self.models_dir, &entry.file) else { continue };
-            paths.push(place::part_path(&target));
-            if entry.standing == journal::Standing::Placed {
-                paths.push(target);
+            self.remove_parts(&target);
+            if entry.standing == journal::Standing::Placed && entry.is_settled(&target) {
+                match self.home.trash.take(&target) {
+                    Ok(()) => remove_empty_folders(&target, &self.models_dir),
+                    Err(error) => tracing::warn!(path = %target.display(), %error, "left behind by a download"),
+                }
             }
         }
-        for path in paths {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::warn!(path = %path.display(), %error, "left behind by a cancelled download");
-                }
-                _ => remove_empty_folders(&path, &self.models_dir),
+        self.remove_file(&record.path);
+    }
+
+    /// Removes what is not whole of a file.
+    fn remove_parts(&self, target: &Path) {
+        [place::part_path(target), place::placing_path(target)].iter().for_each(|path| self.remove_file(path));
+    }
+
+    fn remove_file(&self, path: &Path) {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(path = %path.display(), %error, "left behind by a download");
             }
+            _ => remove_empty_folders(path, &self.models_dir),
         }
     }
 }

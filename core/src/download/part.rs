@@ -1,7 +1,7 @@
 //! A file under way: its pieces on disk, and its line in the journal. Everything here blocks, and runs on threads made
 //! for that; connections, the hashing thread and whoever saves share it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,12 @@ use tokio::sync::Notify;
 
 use super::disk::{Disk, PartIo};
 use super::error::DownloadError;
+use super::home::Home;
 use super::journal::{Record, Standing, sync_folder};
+use super::ledger::PlacedFile;
 use super::lock;
 use super::pieces::{PieceHasher, Pieces};
-use super::place::part_path;
+use super::place::{part_path, placing_path};
 use crate::error::{FileAction, FileError};
 
 /// How far the file under way is; read by whoever reports.
@@ -70,6 +72,11 @@ impl PartFile {
         progress: Arc<Progress>,
     ) -> Result<Self, DownloadError> {
         let part = part_path(&target);
+        let placing = placing_path(&target);
+        if placing.exists() && !part.exists() {
+            // The process ended between its two names.
+            fs::rename(&placing, &part).map_err(FileError::at(FileAction::Move, &placing))?;
+        }
         let io = disk.open_part(&part).map_err(FileError::at(FileAction::Write, &part))?;
         let on_disk = io.n_bytes().map_err(FileError::at(FileAction::Read, &part))?;
         let entry = &record.journal.files[n];
@@ -107,6 +114,49 @@ impl PartFile {
         Some(Claim { part: Arc::clone(self), pieces, at })
     }
 
+    /// Takes over what a damaged file under the final name still has right, piece by piece.
+    ///
+    /// go_on    `false` ends it
+    pub(super) fn fill_from(&self, placed: &PlacedFile, go_on: &dyn Fn() -> bool) -> Result<(), DownloadError> {
+        // What cannot be read there is fetched.
+        let Ok(file) = File::open(&self.target) else { return Ok(()) };
+        for saved in placed.pieces.iter().filter(|saved| saved.hash.is_some()) {
+            let span = {
+                let state = self.state();
+                if !go_on() || state.pieces.piece_bytes() != placed.piece_bytes || saved.n >= state.pieces.count() {
+                    return Ok(());
+                }
+                state.pieces.span(saved.n)
+            };
+            if saved.arrived_bytes != span.end - span.start || self.state().pieces.frontier(saved.n) != span.start {
+                continue;
+            }
+            self.copy(&file, saved.n, span)?;
+            if self.state().pieces.hash(saved.n) != saved.hash {
+                self.progress.n_repaired.fetch_add(1, Ordering::AcqRel);
+                self.reject(saved.n);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a piece from another file, as far as that can be read.
+    fn copy(&self, file: &File, n: usize, span: Range<u64>) -> Result<(), DownloadError> {
+        let mut buffer = vec![0; STEP_BYTES.min(span.end - span.start) as usize];
+        let mut at = span.start;
+        while at < span.end {
+            let most = buffer.len().min(usize::try_from(span.end - at).unwrap_or(usize::MAX));
+            match PartIo::read_at(file, &mut buffer[..most], at) {
+                Ok(0) | Err(_) => return Ok(()),
+                Ok(n_read) => {
+                    self.write(n, &buffer[..n_read], at)?;
+                    at += n_read as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether there is enough that the journal does not vouch for yet.
     pub(super) fn should_save(&self) -> bool {
         let state = self.state();
@@ -122,8 +172,9 @@ impl PartFile {
             (state.pieces.saved(), state.pieces.written_bytes())
         };
         self.io.sync().map_err(self.at(FileAction::Write))?;
+        self.require_at(&self.part)?;
         record.journal.files[self.n].pieces = saved;
-        record.write()?;
+        record.rewrite()?;
         self.state().saved_bytes = written_bytes;
         Ok(())
     }
@@ -134,14 +185,41 @@ impl PartFile {
         self.changed.notify_all();
     }
 
-    /// Gives the checked file its final name.
-    pub(super) fn place(&self) -> Result<(), DownloadError> {
-        self.io.sync().map_err(self.at(FileAction::Write))?;
-        fs::rename(&self.part, &self.target).map_err(FileError::at(FileAction::Move, &self.part))?;
+    /// Gives the checked file its final name, and tells the ledger. What lies there and is not ours goes to the trash:
+    /// then its path comes back.
+    ///
+    /// sha256   of the file, as it was read back
+    /// Errors   what lies under our name is not what was written and hashed; what is in the way cannot be moved
+    pub(super) fn place(&self, sha256: &str, home: &Home) -> Result<Option<PathBuf>, DownloadError> {
+        self.save()?;
+        let placing = placing_path(&self.target);
+        let renamed = |from: &Path, to: &Path| fs::rename(from, to).map_err(FileError::at(FileAction::Move, from));
+        // By a name between the two it can be told whether it is this file that is renamed, and not one in its place.
+        renamed(&self.part, &placing)?;
+        let at_home = self.require_at(&placing).and_then(|()| {
+            let cleared = home.clear(&self.target, sha256, self.size_bytes)?;
+            renamed(&placing, &self.target)?;
+            Ok(cleared)
+        });
+        let cleared = at_home.inspect_err(|_| {
+            // If it cannot even be given back its name, the next start does that.
+            let _ = fs::rename(&placing, &self.part);
+        })?;
         sync_folder(&self.target).map_err(FileError::at(FileAction::Write, &self.target))?;
         let mut record = lock(&self.record);
-        record.journal.files[self.n].settle(Standing::Placed, &self.target);
-        Ok(record.write()?)
+        let entry = &mut record.journal.files[self.n];
+        entry.settle(Standing::Placed, &self.target);
+        home.ledger.note(&self.target, sha256, self.size_bytes, entry.piece_bytes, entry.pieces.clone());
+        record.rewrite()?;
+        Ok(cleared)
+    }
+
+    /// Makes sure that it is this file that lies there.
+    fn require_at(&self, path: &Path) -> Result<(), DownloadError> {
+        match self.io.is_at(path).map_err(FileError::at(FileAction::Read, path))? {
+            true => Ok(()),
+            false => Err(DownloadError::Displaced { path: path.to_owned() }),
+        }
     }
 
     /// The record as the disk has it.

@@ -85,6 +85,10 @@ impl Pieces {
         self.pieces.len()
     }
 
+    pub(super) fn piece_bytes(&self) -> u64 {
+        self.piece_bytes
+    }
+
     /// Bytes of the file that a piece is made of.
     pub(super) fn span(&self, n: usize) -> Range<u64> {
         let start = (n as u64).saturating_mul(self.piece_bytes).min(self.size_bytes);

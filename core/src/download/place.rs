@@ -14,7 +14,8 @@ pub fn place(models_dir: &Path, file: &RepoFile) -> Result<PathBuf, DownloadErro
     let bad = || DownloadError::BadPath { repo: file.repo.clone(), path: file.path.clone() };
     let parts: Vec<&str> = file.repo.split('/').chain(file.path.split('/')).collect();
     let has_two_names = file.repo.split('/').count() == 2;
-    let is_ours = [PART, JOURNAL, UNFINISHED_JOURNAL].iter().any(|ending| file.path.ends_with(ending));
+    let is_ours = [PART, PLACING, UNFINISHED_PART, JOURNAL].iter().any(|ending| file.path.ends_with(ending))
+        || is_unfinished_journal(Path::new(&file.path));
     if !has_two_names || is_ours || !parts.iter().all(|part| is_plain_name(part)) {
         return Err(bad());
     }
@@ -26,16 +27,39 @@ pub(super) fn part_path(path: &Path) -> PathBuf {
     with_ending(path, PART)
 }
 
+/// What is whole and right while it goes from there to its final name.
+pub(super) fn placing_path(path: &Path) -> PathBuf {
+    with_ending(path, PLACING)
+}
+
+/// A part while its bytes are copied from one that another process may still write.
+pub(super) fn unfinished_part_path(path: &Path) -> PathBuf {
+    with_ending(path, UNFINISHED_PART)
+}
+
 /// The journal of a download, named after its first file.
 pub(super) fn journal_path(path: &Path) -> PathBuf {
     with_ending(path, JOURNAL)
 }
 
-/// A journal while it is written.
-pub(super) fn unfinished_journal_path(journal: &Path) -> PathBuf {
+/// A journal while somebody writes it.
+pub(super) fn unfinished_journal_path(journal: &Path, writer: Option<&str>) -> PathBuf {
     let mut name = OsString::from(journal.as_os_str());
-    name.push(".new");
+    if let Some(writer) = writer {
+        name.push(".");
+        name.push(writer.get(..WRITER_BYTES).unwrap_or(writer));
+    }
+    name.push(UNFINISHED);
     name.into()
+}
+
+/// Whether a file is a journal that was not written to its end, by its name.
+pub(super) fn is_unfinished_journal(path: &Path) -> bool {
+    let name = path.as_os_str().to_string_lossy();
+    let Some(name) = name.strip_suffix(UNFINISHED) else { return false };
+    let is_writer = |end: &str| end.len() == WRITER_BYTES && end.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let unsigned = name.rsplit_once('.').filter(|(_, end)| is_writer(end)).map_or(name, |(start, _)| start);
+    unsigned.ends_with(JOURNAL)
 }
 
 /// Whether a file is a journal, by its name.
@@ -46,7 +70,7 @@ pub(super) fn is_journal(path: &Path) -> bool {
 /// The name with an ending. One that would become too long for a file system is cut, and told from others by its hash.
 fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default();
-    if name.len() + UNFINISHED_JOURNAL.len() <= LONGEST_NAME_BYTES {
+    if name.len() + LONGEST_ENDING_BYTES <= LONGEST_NAME_BYTES {
         let mut name = OsString::from(path.as_os_str());
         name.push(ending);
         return name.into();
@@ -74,8 +98,13 @@ const LONGEST_NAME_BYTES: usize = 255;
 /// Of a long name, beside hash and ending.
 const KEPT_NAME_BYTES: usize = 160;
 const PART: &str = ".part";
+const PLACING: &str = ".placing";
+const UNFINISHED_PART: &str = ".part.new";
 const JOURNAL: &str = ".journal";
-const UNFINISHED_JOURNAL: &str = ".journal.new";
+const UNFINISHED: &str = ".new";
+/// Of a writer's name.
+const WRITER_BYTES: usize = 8;
+const LONGEST_ENDING_BYTES: usize = JOURNAL.len() + 1 + WRITER_BYTES + UNFINISHED.len();
 /// Devices, in the eyes of Windows.
 const RESERVED: &[&str] = &["CON", "PRN", "AUX", "NUL", "COM1", "COM2", "COM3", "COM4", "LPT1", "LPT2", "LPT3"];
 
@@ -113,11 +142,12 @@ mod tests {
     fn names_beside_a_long_one_fit_and_stay_apart() {
         let long = |last: &str| PathBuf::from(format!("/m/{}{last}.gguf", "模".repeat(82)));
         let names = [part_path(&long("a")), journal_path(&long("a")), part_path(&long("b"))];
-        let unfinished = unfinished_journal_path(&names[1]);
+        let unfinished = unfinished_journal_path(&names[1], Some("0123456789abcdef"));
         for path in names.iter().chain([&unfinished]) {
             assert!(path.file_name().unwrap().len() <= LONGEST_NAME_BYTES && path.parent() == Some(Path::new("/m")));
         }
         assert!(names[0] != names[2] && is_journal(&names[1]) && !is_journal(&unfinished));
+        assert!(is_unfinished_journal(&unfinished) && !is_unfinished_journal(Path::new("/m/x.gguf.new")));
         assert_eq!(part_path(Path::new("/m/x.gguf")), Path::new("/m/x.gguf.part"));
     }
 
@@ -137,6 +167,7 @@ mod tests {
             ("a/b", "nul.gguf"),
             ("a/b", "x.gguf.part"),
             ("a/b", "x.gguf.journal"),
+            ("a/b", "x.gguf.placing"),
             ("../b", "x.gguf"),
             ("a/..", "x.gguf"),
             ("a", "x.gguf"),

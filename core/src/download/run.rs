@@ -11,7 +11,7 @@ use super::Shared;
 use super::connection::blocking;
 use super::error::DownloadError;
 use super::fetch::Fetch;
-use super::journal::{Record, Standing};
+use super::journal::{JournalFile, Record, Standing};
 use super::part::{PartFile, Progress};
 use super::place::place;
 use super::table::{End, Job, Wanted};
@@ -78,6 +78,14 @@ async fn run_one(shared: Arc<Shared>, job: Job) {
         ended = run.all(&mut record) => ended,
         () = reports => unreachable!("reports go on for ever"),
     };
+    let record = blocking(move || {
+        // Nobody writes here any more. If the disk does not take that, or the journal is gone, it does no harm.
+        if record.journal.writer.is_some() {
+            let _ = record.sign(None);
+        }
+        record
+    })
+    .await;
     let end = match ended {
         Ok(paths) => End::Done(paths),
         Err(Stop::Asked) => End::Asked,
@@ -106,6 +114,7 @@ fn passes(error: &DownloadError) -> bool {
 impl Run<'_> {
     /// Brings all files home; their paths. `record` is kept as the disk has it.
     async fn all(&mut self, record: &mut Record) -> Result<Vec<PathBuf>, Stop> {
+        self.take_over(record).await?;
         let mut paths = Vec::new();
         for n in 0..record.journal.files.len() {
             let target = place(&self.shared.models_dir, &record.journal.files[n].file)?;
@@ -119,9 +128,26 @@ impl Run<'_> {
             self.shared.table().set_record(self.id, record);
             paths.push(target);
         }
-        // If it stays, the next start finds every file at home and removes it then.
-        let _ = fs::remove_file(&record.path);
+        if record.is_ours() {
+            // If it stays, the next start finds every file at home and removes it then.
+            let _ = fs::remove_file(&record.path);
+        }
         Ok(paths)
+    }
+
+    async fn take_over(&self, record: &mut Record) -> Result<(), Stop> {
+        let (shared, wanted, mut taken) = (Arc::clone(self.shared), self.wanted.clone(), record.clone());
+        let took_over = blocking(move || {
+            let done = shared.take_over(&mut taken, &|| *wanted.borrow() == Wanted::Run);
+            done.map(|()| taken)
+        });
+        match took_over.await {
+            Err(_) if *self.wanted.borrow() != Wanted::Run => Err(Stop::Asked),
+            taken => {
+                *record = taken?;
+                Ok(())
+            }
+        }
     }
 
     /// Whether the file lies under its final name already, and is the right one.
@@ -149,7 +175,9 @@ impl Run<'_> {
             let entry = &mut record.journal.files[n];
             let standing = if entry.standing == Standing::Placed { Standing::Placed } else { Standing::Found };
             entry.settle(standing, &found);
-            record.write()?;
+            let JournalFile { file, piece_bytes, pieces, .. } = entry.clone();
+            self.shared.home.ledger.note(&found, &got, file.size_bytes, piece_bytes, pieces);
+            record.rewrite()?;
         }
         Ok(got == expected)
     }
@@ -165,9 +193,10 @@ impl Run<'_> {
         let part = self.open_part(record, n, target, progress).await?;
         let file = record.journal.files[n].file.clone();
         let fetched = Fetch::new(self, Arc::clone(&part), file).whole().await;
+        let places = self.shared.home.clone();
         let (back, home) = blocking(move || {
             let home = match fetched {
-                Ok(()) => part.place().map_err(Stop::from),
+                Ok(sha256) => part.place(&sha256, &places).map_err(Stop::from),
                 Err(stop) => {
                     // On a full disk this fails, and the journal vouches for a little less than there is.
                     let _ = part.save();
@@ -178,7 +207,10 @@ impl Run<'_> {
         })
         .await;
         *record = back;
-        home
+        if let Some(path) = home? {
+            self.shared.table().tell_cleared(path);
+        }
+        Ok(())
     }
 
     async fn open_part(
@@ -189,11 +221,22 @@ impl Run<'_> {
         progress: &Arc<Progress>,
     ) -> Result<Arc<PartFile>, Stop> {
         let (shared, others) = (Arc::clone(self.shared), self.shared.table().running(self.id));
-        let (record, target, progress) = (record.clone(), target.to_owned(), Arc::clone(progress));
+        let (mut record, target, progress) = (record.clone(), target.to_owned(), Arc::clone(progress));
+        let wanted = self.wanted.clone();
         let opened = blocking(move || {
             shared.require_space(others.iter().chain([&record]))?;
             let options = &shared.options;
-            PartFile::open(&*options.disk, target, record, n, options.save_every_bytes, progress)
+            let entry = &mut record.journal.files[n];
+            // The same file lies there, damaged: most of it may be good.
+            let damaged = shared.home.ledger.at(&target).filter(|placed| placed.is_of(&entry.file));
+            if let Some(placed) = damaged.as_ref().filter(|_| entry.pieces.is_empty()) {
+                entry.piece_bytes = placed.piece_bytes;
+            }
+            let part = PartFile::open(&*options.disk, target, record, n, options.save_every_bytes, progress)?;
+            if let Some(placed) = damaged {
+                part.fill_from(&placed, &|| *wanted.borrow() == Wanted::Run)?;
+            }
+            Ok::<_, DownloadError>(part)
         });
         Ok(Arc::new(opened.await?))
     }

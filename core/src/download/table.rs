@@ -49,7 +49,7 @@ pub(super) enum Admitted {
     New,
     /// It is here already, and goes on.
     Known(Download),
-    /// Another version of the same file was here; its bytes are of no use.
+    /// Another version of the same files was here; of its bytes only those of unchanged files are of use.
     Replaces(Record),
 }
 
@@ -232,6 +232,23 @@ impl Table {
         }
         entry.is_being_removed = true;
         Ok(Some(entry.record.clone()))
+    }
+
+    /// A download that was to be replaced stays as it is.
+    pub(super) fn keep(&mut self, id: &str) {
+        if let Ok(entry) = self.entry(id) {
+            entry.is_being_removed = false;
+        }
+    }
+
+    /// Something else lay under a final name.
+    pub(super) fn tell_cleared(&self, path: PathBuf) {
+        self.send(DownloadUpdate::Cleared { path });
+    }
+
+    /// A finished download turned out to be of no use.
+    pub(super) fn fail(&mut self, id: &str, failure: Failure) {
+        self.set_state(id, DownloadState::Failed, Some(failure));
     }
 
     /// Takes a download off the list.

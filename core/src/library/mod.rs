@@ -105,6 +105,16 @@ impl Library {
         entries.iter().find(|model| upstream::is_of(model, file) && Path::new(&model.path).is_file()).cloned()
     }
 
+    /// Where it is kept.
+    pub(crate) fn store(&self) -> Arc<Store> {
+        Arc::clone(&self.store)
+    }
+
+    /// Where removed files go.
+    pub(crate) fn trash(&self) -> Trash {
+        self.trash.clone()
+    }
+
     /// Whether any folder but the app's own is used.
     pub fn uses_folders(&self) -> bool {
         !lock(&self.folders).is_empty() || lock(&self.entries).iter().flat_map(|model| &model.places).any(is_by_hand)

@@ -17,7 +17,7 @@ pub enum Trash {
 
 impl Trash {
     /// Moves a file there; a link goes itself, not what it leads to.
-    pub(super) fn take(&self, file: &Path) -> Result<(), LibraryError> {
+    pub(crate) fn take(&self, file: &Path) -> Result<(), LibraryError> {
         match self {
             Self::System => trash::delete(file).map_err(|source| LibraryError::Trash { path: file.to_owned(), source }),
             Self::Folder(folder) => {

@@ -6,6 +6,7 @@
 
 mod chats;
 mod measured;
+mod placed;
 mod rest;
 mod schema;
 

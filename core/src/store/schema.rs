@@ -69,6 +69,12 @@ pub(super) const MIGRATIONS: &[&str] = &[
         program TEXT NOT NULL
     );
 ",
+    "
+    CREATE TABLE placed_files (
+        path   TEXT PRIMARY KEY,
+        placed TEXT NOT NULL
+    );
+",
 ];
 
 /// Takes the steps that are missing, each in a transaction. An older database at `path` is copied first.

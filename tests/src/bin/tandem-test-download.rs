@@ -75,7 +75,7 @@ async fn download(args: Args) -> anyhow::Result<()> {
                 writeln!(out, "done")?;
                 return Ok(());
             }
-            DownloadUpdate::Gone { .. } => {}
+            DownloadUpdate::Gone { .. } | DownloadUpdate::Cleared { .. } => {}
         }
     }
     bail!("the downloads ended before the file did")
