@@ -113,11 +113,15 @@ pub enum EngineError {
         /// Where the cache is.
         kv: Device,
     },
-    /// The placement keeps copies of some experts on another device, which the engine does not do yet.
-    #[error("layer {layer} keeps copies of experts on {device}: the engine does not do that yet")]
+    /// The placement keeps copies of experts that the processor does not have, or not on a GPU.
+    #[error(
+        "layer {layer} keeps copies of experts of {routed} on {device}: only those of the processor have copies on a card"
+    )]
     ExpertCopies {
         /// The layer.
         layer: usize,
+        /// Where the experts are.
+        routed: Device,
         /// Where the copies would be.
         device: Device,
     },

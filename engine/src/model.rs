@@ -295,6 +295,7 @@ impl Model {
         let profile = self.ops.profile();
         let n_tokens = step.n_tokens();
         profile.enter(Stage::Embed);
+        step.buffers.experts.uses.begin_step();
         for angles in &mut step.buffers.angles {
             self.ops.set_positions(angles, step.first_pos, n_tokens);
         }

@@ -51,7 +51,8 @@ pub enum Ffn {
         shared: Device,
         /// The routed experts.
         routed: Device,
-        /// A second device that keeps copies of the experts used most, and how many.
+        /// A GPU that has copies of some experts of the processor's, and of how many: it computes these while the processor
+        /// computes the others. First those with the lowest index; what changes that is `ExpertPolicy`.
         cached: Option<(Device, usize)>,
     },
 }
@@ -124,15 +125,17 @@ impl Placement {
     }
 
     /// Refuses a placement that does not match a model of `n_layers`, keeps a cache elsewhere than its mixer, or wants copies of
-    /// experts.
+    /// experts other than the processor's on a GPU.
     pub fn check(&self, n_layers: usize) -> Result<(), EngineError> {
         if self.layers.len() != n_layers {
             return Err(EngineError::PlacementLayers { expected: n_layers, got: self.layers.len() });
         }
         self.layers.iter().enumerate().try_for_each(|(layer, place)| match *place {
             LayerPlace { mixer, kv, .. } if mixer != kv => Err(EngineError::CacheApart { layer, mixer, kv }),
-            LayerPlace { ffn: Ffn::Experts { cached: Some((device, _)), .. }, .. } => {
-                Err(EngineError::ExpertCopies { layer, device })
+            LayerPlace { ffn: Ffn::Experts { routed, cached: Some((device, _)), .. }, .. }
+                if routed != Device::Cpu || device == Device::Cpu =>
+            {
+                Err(EngineError::ExpertCopies { layer, routed, device })
             }
             _ => Ok(()),
         })
@@ -289,8 +292,13 @@ head      cuda0";
         assert!(placement.check(2).is_ok());
         let cached = Some((Device::Cuda(2), 3));
         placement.layers[0].ffn = Ffn::Experts { shared: Device::Cpu, routed: Device::Cpu, cached };
+        assert!(placement.check(2).is_ok());
+        placement.layers[0].ffn = Ffn::Experts { shared: Device::Cpu, routed: Device::Cuda(1), cached };
         let error = placement.check(2).unwrap_err();
-        assert!(matches!(error, EngineError::ExpertCopies { layer: 0, device: Device::Cuda(2) }), "{error}");
+        assert!(
+            matches!(error, EngineError::ExpertCopies { layer: 0, routed: Device::Cuda(1), device: Device::Cuda(2) }),
+            "{error}"
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::arch::blocks::{Buffers, MAX_LOGIT_ROWS};
 use crate::error::EngineError;
 use crate::kv::{Cache, Mark};
 use crate::model::{GpuMemory, Model, go_on};
+pub use crate::moe::{ExpertPolicy, ExpertRates, ExpertStats};
 use crate::tensor::room;
 use crate::token::Tokenizer;
 
@@ -60,6 +61,16 @@ impl Session {
     /// What it holds on GPUs, its model's weights among it.
     pub fn gpu_memory(&self) -> &[GpuMemory] {
         &self.gpu_memory
+    }
+
+    /// Says what is done with copies of experts on cards from the next step on; see [`crate::place::Ffn`].
+    pub fn set_expert_policy(&mut self, policy: ExpertPolicy) {
+        self.buffers.experts.uses.policy = policy;
+    }
+
+    /// What came of copies of experts since the session began.
+    pub fn expert_stats(&self) -> ExpertStats {
+        self.buffers.experts.uses.stats
     }
 
     /// The tokens it holds.

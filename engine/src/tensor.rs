@@ -148,6 +148,29 @@ impl WeightStack {
         Ok(Self { tensor_type, n_rows: rows.len(), n_cols, data, scales: None })
     }
 
+    /// Room on a GPU for copies of `n` matrices.
+    ///
+    /// Errors   a type that the GPU does not multiply, no memory
+    pub(crate) fn room_on(&self, gpu: &Arc<Gpu>, n: usize) -> Result<Self, EngineError> {
+        gpu.load_products(self.tensor_type)?;
+        let matrix_bytes = self.matrix_size().1 as usize;
+        let data = WeightBlocks::Cuda { buffer: Buffer::new(gpu, n * matrix_bytes)?, matrix_bytes };
+        Ok(Self { data, scales: self.scales.as_ref().map(|_| vec![1.0; n]), ..*self })
+    }
+
+    /// Starts to copy a matrix of the processor's over one of these, which are on a GPU.
+    pub(crate) fn copy_matrix(&mut self, from: &Self, i: usize, to: usize) {
+        let WeightBlocks::Cuda { buffer, matrix_bytes } = &self.data else { panic!("copies live on a GPU") };
+        let bytes = from.matrix(i).bytes;
+        assert_eq!(bytes.len(), *matrix_bytes, "a matrix and its copy");
+        // SAFETY: the file's mapping is not written, and lives as long as the model, which waits for its GPUs; there is
+        // room for so many matrices.
+        unsafe { buffer.gpu().begin_write(buffer.at().plus(to * matrix_bytes), bytes) };
+        if let (Some(scales), Some(from)) = (&mut self.scales, &from.scales) {
+            scales[to] = from[i];
+        }
+    }
+
     /// The same with a factor on the products with each matrix.
     pub(crate) fn scaled(self, scales: Option<Vec<f32>>) -> Self {
         Self { scales, ..self }
@@ -265,6 +288,21 @@ impl Vector {
     pub(crate) fn of_elems(gpu: Option<&Arc<Gpu>>, elems: Vec<f32>) -> Result<Self, EngineError> {
         let copy = gpu.map(|gpu| Buffer::of(gpu, bytemuck::cast_slice(&elems))).transpose()?;
         Ok(Self { elems, copy })
+    }
+
+    /// Room on a GPU for some elements of another.
+    pub(crate) fn room_on(&self, gpu: &Arc<Gpu>, n_elems: usize) -> Result<Self, EngineError> {
+        let copy = Buffer::new(gpu, n_elems * size_of::<f32>())?;
+        Ok(Self { elems: vec![0.0; n_elems], copy: Some(copy) })
+    }
+
+    /// Starts to copy a row of another over one of these, which have a copy on a GPU.
+    pub(crate) fn copy_row(&mut self, from: &Self, width: usize, i: usize, to: usize) {
+        let row = &from.elems[i * width..(i + 1) * width];
+        self.elems[to * width..(to + 1) * width].copy_from_slice(row);
+        let copy = self.copy.as_ref().expect("copies live on a GPU");
+        // SAFETY: ordinary memory, which the driver has read when it returns; there is room for so many rows.
+        unsafe { copy.gpu().begin_write(copy.at().plus(to * width * size_of::<f32>()), row) };
     }
 
     /// The elements as the processor's kernels take them.

@@ -9,7 +9,7 @@ use crate::cuda::{Gpu, Gpus};
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, ModelFacts, TensorFacts, Value};
 use crate::model::go_on;
-use crate::place::{Device, Placement};
+use crate::place::{Device, Ffn, Placement};
 use crate::tensor::{self, Vector, Weight, WeightStack};
 
 /// A file and where its parts go.
@@ -86,6 +86,14 @@ impl<'a> Loader<'a> {
     /// The routed experts of a layer.
     pub(crate) fn experts(&self, layer: usize) -> Part<'_> {
         self.part(Some(layer), self.placement.layers[layer].ffn.routed())
+    }
+
+    /// The GPU that has copies of some of a layer's routed experts, and of how many.
+    pub(crate) fn copies(&self, layer: usize) -> Result<Option<(&Arc<Gpu>, usize)>, EngineError> {
+        match self.placement.layers[layer].ffn {
+            Ffn::Experts { cached: Some((device, n)), .. } if n > 0 => Ok(self.gpus.get(device)?.map(|gpu| (gpu, n))),
+            _ => Ok(None),
+        }
     }
 
     /// The token embedding.

@@ -80,7 +80,11 @@ pub(crate) struct Routes {
     /// [n_experts] first slot of each expert
     starts: Vec<u32>,
     n_used: usize,
+    n_slots: usize,
 }
+
+/// The slot of a pair that a part leaves out, and its expert; kernels know it.
+const NONE: u32 = u32::MAX;
 
 impl Routes {
     /// Room for steps of `max_tokens`.
@@ -97,6 +101,7 @@ impl Routes {
             scores: zeroed(WHAT, 1, max_experts)?,
             starts: zeroed(WHAT, 1, max_experts)?,
             n_used: 0,
+            n_slots: 0,
         })
     }
 
@@ -144,11 +149,24 @@ impl Routes {
         self.sort(n_experts);
     }
 
+    /// Becomes a part of other routes: the pairs whose expert has a matrix here.
+    ///
+    /// n_matrices  at most the experts that there is room for
+    /// matrix_of   expert to matrix
+    pub(crate) fn set_part(&mut self, all: &Routes, n_matrices: usize, matrix_of: impl Fn(u32) -> Option<u32>) {
+        self.n_used = all.n_used;
+        self.experts.clear();
+        self.experts.extend(all.experts.iter().map(|&expert| matrix_of(expert).unwrap_or(NONE)));
+        self.weights.clear();
+        self.weights.extend_from_slice(&all.weights);
+        self.sort(n_matrices);
+    }
+
     /// Puts the pairs into the order of their experts (counting sort).
     fn sort(&mut self, n_experts: usize) {
         let starts = &mut self.starts[..n_experts];
         starts.fill(0);
-        for &expert in &self.experts {
+        for &expert in self.experts.iter().filter(|expert| **expert != NONE) {
             starts[expert as usize] += 1;
         }
         self.groups.clear();
@@ -160,7 +178,12 @@ impl Routes {
             }
             first += n_slots;
         }
+        self.n_slots = first as usize;
         for (pair, &expert) in self.experts.iter().enumerate() {
+            if expert == NONE {
+                self.slots[pair] = NONE;
+                continue;
+            }
             let slot = &mut starts[expert as usize];
             self.slots[pair] = *slot;
             self.tokens[*slot as usize] = (pair / self.n_used) as u32;
@@ -168,14 +191,14 @@ impl Routes {
         }
     }
 
-    /// Slots: tokens times experts used.
+    /// Slots: tokens times experts used, or fewer in a part.
     pub(crate) fn n_slots(&self) -> usize {
-        self.experts.len()
+        self.n_slots
     }
 
     /// The token of each slot.
     pub(crate) fn tokens(&self) -> &[u32] {
-        &self.tokens[..self.experts.len()]
+        &self.tokens[..self.n_slots]
     }
 
     /// Every expert that has tokens, and its slots.
@@ -196,7 +219,8 @@ impl Routes {
     /// Slots of a token and their weights.
     pub(crate) fn of_token(&self, token: usize) -> impl Iterator<Item = (usize, f32)> {
         let pairs = token * self.n_used..(token + 1) * self.n_used;
-        self.slots[pairs.clone()].iter().map(|slot| *slot as usize).zip(self.weights[pairs].iter().copied())
+        let all = self.slots[pairs.clone()].iter().zip(&self.weights[pairs]);
+        all.filter(|(slot, _)| **slot != NONE).map(|(slot, weight)| (*slot as usize, *weight))
     }
 }
 
@@ -316,6 +340,24 @@ mod tests {
         assert_eq!(routes.tokens(), [0, 2, 0, 1, 2, 1]);
         assert_eq!(routes.n_slots(), 6);
         assert_eq!(routes.of_token(1).map(|(slot, _)| slot).collect::<Vec<_>>(), [3, 5]);
+    }
+
+    #[test]
+    fn parts_have_the_pairs_of_their_matrices_in_the_order_of_the_whole() {
+        let logits = [5.0, 4.0, 0.0, 0.0, 0.0, 5.0, 4.0, 0.0, 4.0, 5.0, 0.0, 0.0];
+        let (routes, pairs) = routed(&PLAIN, &logits, None);
+        let mut part = Routes::new(3, 4, 2).unwrap();
+        // Expert 1 in matrix 1, expert 2 in matrix 0.
+        part.set_part(&routes, 2, |expert| [None, Some(1), Some(0), None][expert as usize]);
+        assert_eq!((part.groups(), part.tokens()), (&[(0, 0..1), (1, 1..4)][..], &[1, 0, 1, 2][..]));
+        assert_eq!(part.n_slots(), 4);
+        let of_token = |token| part.of_token(token).collect::<Vec<_>>();
+        assert_eq!(of_token(0), [(1, pairs[0][1].1)]);
+        assert_eq!(of_token(1), [(2, pairs[1][0].1), (0, pairs[1][1].1)]);
+        let (slots, weights) = part.pairs();
+        assert_eq!((slots, weights.len()), (&[NONE, 1, 2, 0, 3, NONE][..], 6));
+        part.set_part(&routes, 4, |_| None);
+        assert_eq!((part.n_slots(), part.groups().len()), (0, 0));
     }
 
     #[test]

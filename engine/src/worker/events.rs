@@ -7,7 +7,7 @@ use crate::error::EngineError;
 use crate::model::GpuMemory;
 use crate::place::Staying;
 use crate::sample::SamplerSettings;
-use crate::session::PromptProgress;
+use crate::session::{ExpertStats, PromptProgress};
 use crate::token::Tokenizer;
 
 /// What a load reports, in this order: progress, then one of the others.
@@ -111,6 +111,8 @@ pub struct GenerateStats {
     pub prompt_ms: f64,
     /// Time for the tokens after the first.
     pub generation_ms: f64,
+    /// What came of copies of experts on cards.
+    pub experts: ExpertStats,
 }
 
 impl GenerateStats {

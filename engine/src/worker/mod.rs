@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use crate::error::EngineError;
 use crate::model::LoadOptions;
+use crate::session::ExpertPolicy;
 pub use events::{
     AtEnd, EndReason, GenerateEvent, GenerateRequest, GenerateSink, GenerateStats, LoadEvent, LoadSink, Ready,
 };
@@ -67,6 +68,12 @@ impl Worker {
         let (token, stop) = self.issue();
         self.send(Command::Generate { request, sink, stop, asked_at: Instant::now() });
         token
+    }
+
+    /// Says what is done with copies of experts on cards, by the model that is loaded and by later ones; after what was asked
+    /// before.
+    pub fn set_expert_policy(&self, policy: ExpertPolicy) {
+        self.send(Command::SetExpertPolicy(policy));
     }
 
     /// Stops all that was asked before, frees the model, and returns when that is done. Not to be called from a sink.

@@ -16,13 +16,14 @@ use crate::Flow;
 use crate::error::EngineError;
 use crate::model::{LoadOptions, Model, go_on};
 use crate::sample::Sampler;
-use crate::session::Session;
+use crate::session::{ExpertPolicy, Session};
 use crate::tensor::zeroed;
 
 /// What the handle asks for.
 pub(super) enum Command {
     Load { path: PathBuf, options: LoadOptions, sink: LoadSink, stop: Stop },
     Generate { request: GenerateRequest, sink: GenerateSink, stop: Stop, asked_at: Instant },
+    SetExpertPolicy(ExpertPolicy),
     Unload { done: SyncSender<()> },
 }
 
@@ -36,12 +37,18 @@ pub(super) struct Stop {
 /// The thread: one command after the other until the channel closes.
 pub(super) fn serve(commands: Receiver<Command>) {
     let mut session: Option<Session> = None;
+    let mut expert_policy = ExpertPolicy::default();
     for command in commands {
         match command {
             Command::Load { path, options, mut sink, stop } => {
                 drop(session.take());
                 let loaded = caught(|| load(&path, &options, &mut sink, &stop));
                 session = reported(loaded, |error| sink(LoadEvent::Failed(error)));
+                session.iter_mut().for_each(|session| session.set_expert_policy(expert_policy));
+            }
+            Command::SetExpertPolicy(policy) => {
+                expert_policy = policy;
+                session.iter_mut().for_each(|session| session.set_expert_policy(policy));
             }
             Command::Generate { request, mut sink, stop, asked_at } => {
                 let generated = caught(|| match &mut session {
@@ -90,7 +97,10 @@ fn generate(
     asked_at: Instant,
 ) -> Result<(), EngineError> {
     let mut stats = GenerateStats { n_prompt: request.tokens.len(), ..Default::default() };
-    let reason = match tokens(session, request, sink, stop, asked_at, &mut stats) {
+    let experts = session.expert_stats();
+    let ended = tokens(session, request, sink, stop, asked_at, &mut stats);
+    stats.experts = session.expert_stats().since(&experts);
+    let reason = match ended {
         Ok(reason) => reason,
         Err(EngineError::Cancelled) => EndReason::Stopped,
         Err(error) => return Err(session.model().blamed(error, &mut || stop.flow())),
@@ -205,6 +215,7 @@ impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Command::Load { .. } => "Load",
+            Command::SetExpertPolicy(_) => "SetExpertPolicy",
             Command::Generate { .. } => "Generate",
             Command::Unload { .. } => "Unload",
         })

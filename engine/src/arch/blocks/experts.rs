@@ -1,13 +1,20 @@
 //! The mixture of experts: a router picks a few of many feed-forward networks for each token; an expert that every token goes to
-//! may stand beside them.
+//! may stand beside them. The routed ones live together (`bank`), and some may have copies on a card (`copies`).
+
+mod bank;
+mod copies;
 
 use super::super::{Loader, Part};
 use super::{Activation, Buffers, Dense, DenseNames, Sizes, Step};
+use crate::cpu::Rounding;
 use crate::cuda::Gpus;
 use crate::error::EngineError;
 use crate::moe::{Gating, Groups, Routes, Routing, Weights};
 use crate::place::Device;
-use crate::tensor::{Input, Rows, Vector, Weight, WeightStack};
+use crate::tensor::{Input, Rows, Vector, Weight};
+use bank::Bank;
+pub(crate) use copies::ExpertUse;
+use copies::{CardBuffers, Copies};
 
 /// What a family says about its experts; the rest is in the file.
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +38,8 @@ pub(crate) struct Experts {
     selection_bias: Option<Vector>,
     /// Experts may work in a narrower space than the residual stream.
     latent: Option<[Weight; 2]>,
-    gate: Option<WeightStack>,
-    up: WeightStack,
-    down: WeightStack,
-    gate_bias: Option<Vector>,
-    up_bias: Option<Vector>,
-    down_bias: Option<Vector>,
+    all: Bank,
+    copies: Option<Copies>,
     shared: Option<Shared>,
 }
 
@@ -48,12 +51,27 @@ struct Shared {
     gate: Option<Weight>,
 }
 
-/// Buffers of a step's experts; a slot is a (token, expert) pair.
+/// Buffers of a step's experts.
 pub(crate) struct ExpertBuffers {
     /// The router's logits, then probabilities [n_tokens, n_experts].
     logits: Rows,
     /// Who goes where.
     routes: Routes,
+    /// Who goes to experts that the card does not compute.
+    rest: Routes,
+    part: PartBuffers,
+    /// Of copies on a card, where a layer has some.
+    card: Option<CardBuffers>,
+    /// What the tokens' experts yield together [n_tokens, n_embd].
+    pub(crate) routed: Rows,
+    /// The shared expert's gate [n_tokens, 1].
+    shared_gate: Rows,
+    /// How copies are used.
+    pub(crate) uses: ExpertUse,
+}
+
+/// Buffers of the experts of one device; a slot is a (token, expert) pair.
+struct PartBuffers {
     /// What the experts take [n_slots, n_embd or n_ff].
     input: Input,
     /// Gates [n_slots, n_ff].
@@ -62,10 +80,6 @@ pub(crate) struct ExpertBuffers {
     up: Rows,
     /// What the experts yield [n_slots, n_embd].
     slots: Rows,
-    /// What the tokens' experts yield together [n_tokens, n_embd].
-    pub(crate) routed: Rows,
-    /// The shared expert's gate [n_tokens, 1].
-    shared_gate: Rows,
 }
 
 /// What experts need of the buffers.
@@ -75,6 +89,8 @@ pub(crate) struct ExpertSizes {
     n_used: usize,
     n_ff: usize,
     n_embd: usize,
+    /// Whether some experts have copies on a card.
+    has_copies: bool,
 }
 
 impl ExpertOptions {
@@ -136,7 +152,7 @@ impl Experts {
     /// Errors   tensors that are absent or of another shape
     pub(crate) fn load(loader: &Loader, layer: usize, options: ExpertOptions) -> Result<Self, EngineError> {
         let (part, routed) = (loader.ffn(layer), loader.experts(layer));
-        let ExpertOptions { n_embd, n_ff, activation, routing: Routing { n_experts, .. } } = options;
+        let ExpertOptions { n_embd, activation, routing: Routing { n_experts, .. }, .. } = options;
         let latent = match part.has("ffn_latent_down.weight") {
             true => {
                 let n_latent = part.shape("ffn_latent_down.weight")?.first().copied().unwrap_or(0) as usize;
@@ -146,27 +162,16 @@ impl Experts {
             false => None,
         };
         let width = latent.as_ref().map_or(n_embd, |[down, _]| down.n_rows());
-        let stack = |name: &str, rows, cols| routed.stack(name, [n_experts, rows, cols]);
-        let biases = |name: &str, n: usize| routed.matrix_elems_if_there(name, [n_experts, n]);
-        let (gate, up) = match activation {
-            Activation::ReluSquared => (None, stack("ffn_up_exps", n_ff, width)?),
-            Activation::Gated(_) if routed.has("ffn_gate_up_exps.weight") => {
-                let half = |rows| routed.stack_rows("ffn_gate_up_exps", [n_experts, 2 * n_ff, width], rows);
-                (Some(half(0..n_ff)?), half(n_ff..2 * n_ff)?)
-            }
-            Activation::Gated(_) => (Some(stack("ffn_gate_exps", n_ff, width)?), stack("ffn_up_exps", n_ff, width)?),
-        };
+        let all = Bank::load(&routed, &options, width)?;
+        let copies = loader.copies(layer)?;
+        let copies = copies.map(|(gpu, n)| Copies::new(&all, n_experts, gpu, n)).transpose()?;
         Ok(Self {
             router: part.weight("ffn_gate_inp.weight", [n_experts, n_embd])?,
             router_bias: part.vector_if_there("ffn_gate_inp.bias", n_experts)?,
             selection_bias: part.vector_if_there("exp_probs_b.bias", n_experts)?,
             latent,
-            gate,
-            up,
-            down: stack("ffn_down_exps", width, n_ff)?,
-            gate_bias: biases("ffn_gate_exps.bias", n_ff)?,
-            up_bias: biases("ffn_up_exps.bias", n_ff)?,
-            down_bias: biases("ffn_down_exps.bias", width)?,
+            all,
+            copies,
             shared: Shared::load(&part, n_embd, activation)?,
             options,
         })
@@ -179,6 +184,7 @@ impl Experts {
         experts.n_used = experts.n_used.max(n_used);
         experts.n_ff = experts.n_ff.max(n_ff);
         experts.n_embd = experts.n_embd.max(n_embd);
+        experts.has_copies |= self.copies.is_some();
         if let Some([down, _]) = &self.latent {
             sizes.n_ff = sizes.n_ff.max(down.n_rows());
         }
@@ -193,11 +199,11 @@ impl Experts {
         self.route(step);
         match &self.shared {
             Some(shared) => {
-                if self.up.device() == self.router.device() {
+                if self.all.device() == self.router.device() {
                     self.run_routed(step);
                     shared.run(step);
                 } else {
-                    step.buffers.h.copy_to(self.up.device());
+                    step.buffers.h.copy_to(self.all.device());
                     shared.run(step);
                     self.run_routed(step);
                 }
@@ -218,7 +224,7 @@ impl Experts {
         step.ops.prepare(h, input);
         step.ops.products([(&self.router, &mut experts.logits)], input);
         step.ops.add_bias(&mut experts.logits, self.router_bias.as_ref());
-        if self.up.device() == Device::Cpu {
+        if self.all.device() == Device::Cpu {
             h.fetch();
         }
         let bias = self.selection_bias.as_ref();
@@ -229,44 +235,52 @@ impl Experts {
     pub(crate) fn run_routed(&self, step: &mut Step<'_>) {
         let n_tokens = step.n_tokens();
         let ops = step.ops;
-        let (home, away) = (self.router.device(), self.up.device());
+        let (home, away) = (self.router.device(), self.all.device());
         let Buffers { h, input, up, experts, .. } = &mut *step.buffers;
-        match &self.latent {
+        let ExpertBuffers { routes, rest, part, card, routed, uses, .. } = experts;
+        let source = match &self.latent {
             Some([down, _]) => {
                 ops.prepare(h, input);
                 up.reshape(n_tokens, down.n_rows());
                 ops.products([(down, &mut *up)], input);
-                up.move_to(away);
-                ops.prepare(up, input);
+                up
             }
-            None => {
-                h.move_to(away);
-                ops.prepare(h, input);
-                h.move_to(home);
+            None => h,
+        };
+        let mut own = &*routes;
+        let mut copied = self.copies.as_ref().zip(card.as_mut()).map(|(copies, card)| (copies.lock(), card));
+        let mut is_any_there = false;
+        if let Some((copied, card)) = &mut copied {
+            source.move_to(copied.device());
+            ops.prepare(source, input);
+            is_any_there = copied.start(&self.all, ops, (routes, input, n_tokens), card, uses);
+            if is_any_there && home == Device::Cpu {
+                card.sum.fetch();
+            }
+            rest.set_part(routes, self.options.routing.n_experts, |expert| {
+                (!card.is_there[expert as usize]).then_some(expert)
+            });
+            own = rest;
+        }
+        if own.n_slots() > 0 || !is_any_there {
+            source.move_to(away);
+            ops.prepare(source, input);
+            self.all.run(ops, own, input, part, n_tokens, routed);
+            routed.move_to(home);
+        }
+        source.move_to(home);
+        if let Some((copied, card)) = &mut copied {
+            copied.follow(&self.all, routes, uses);
+            if is_any_there {
+                card.sum.move_to(home);
+            }
+            match is_any_there {
+                true if own.n_slots() > 0 => ops.add(routed, &card.sum),
+                true => std::mem::swap(routed, &mut card.sum),
+                false => {}
             }
         }
-        let ExpertBuffers { routes, input: slot_input, gate, up: slot_up, slots, routed, .. } = experts;
-        let n_slots = routes.n_slots();
-        let width = self.down.n_rows();
-        gate.reshape(n_slots, self.up.n_rows());
-        slot_up.reshape(n_slots, self.up.n_rows());
-        slots.reshape(n_slots, width);
-        routed.reshape(n_tokens, width);
-        ops.gather(input, routes.tokens(), slot_input);
-        match &self.gate {
-            Some(stack) => {
-                ops.group_products(routes.groups(), [(stack, &mut *gate), (&self.up, &mut *slot_up)], slot_input);
-            }
-            None => ops.group_products(routes.groups(), [(&self.up, &mut *slot_up)], slot_input),
-        }
-        ops.add_group_bias(routes.groups(), gate, self.gate_bias.as_ref());
-        ops.add_group_bias(routes.groups(), slot_up, self.up_bias.as_ref());
-        self.options.activation.run(ops, gate, slot_up);
-        ops.prepare(gate, slot_input);
-        ops.group_products(routes.groups(), [(&self.down, &mut *slots)], slot_input);
-        ops.add_group_bias(routes.groups(), slots, self.down_bias.as_ref());
-        ops.combine(slots, routes, routed);
-        routed.move_to(home);
+        drop(copied);
         if let Some([_, up]) = &self.latent {
             ops.prepare(routed, input);
             routed.reshape(n_tokens, up.n_rows());
@@ -311,24 +325,39 @@ impl ExpertSizes {
     /// Elements of the buffers of one token.
     pub(crate) fn per_token(&self) -> usize {
         let slot = 2 * self.n_ff + 2 * self.n_embd.max(self.n_ff) + self.n_embd;
-        if self.n_used == 0 { 0 } else { self.n_experts + self.n_used * slot + self.n_embd + 1 }
+        let part = self.n_used * slot;
+        let copies = if self.has_copies { part + 2 * self.n_embd } else { 0 };
+        if self.n_used == 0 { 0 } else { self.n_experts + part + copies + self.n_embd + 1 }
     }
 }
 
 impl ExpertBuffers {
     pub(crate) fn new(gpus: &Gpus, sizes: &Sizes, n_batch: usize) -> Result<Self, EngineError> {
         let (rounding, sizes) = (sizes.rounding, &sizes.experts);
-        let n_slots = n_batch * sizes.n_used;
         let n_tokens = if sizes.n_used == 0 { 0 } else { n_batch };
+        let card = || CardBuffers::new(gpus, sizes, rounding, n_tokens);
+        let n_rest = if sizes.has_copies { n_tokens } else { 0 };
         Ok(Self {
             logits: Rows::crossing(gpus, n_tokens, sizes.n_experts)?,
             routes: Routes::new(n_tokens, sizes.n_experts, sizes.n_used)?,
+            rest: Routes::new(n_rest, sizes.n_experts, sizes.n_used)?,
+            part: PartBuffers::new(gpus, sizes, rounding, n_tokens)?,
+            card: sizes.has_copies.then(card).transpose()?,
+            routed: Rows::crossing(gpus, n_tokens, sizes.n_embd)?,
+            shared_gate: Rows::new(gpus, n_tokens, 1)?,
+            uses: ExpertUse::default(),
+        })
+    }
+}
+
+impl PartBuffers {
+    fn new(gpus: &Gpus, sizes: &ExpertSizes, rounding: Rounding, n_batch: usize) -> Result<Self, EngineError> {
+        let n_slots = n_batch * sizes.n_used;
+        Ok(Self {
             input: Input::new(gpus, n_slots, sizes.n_embd.max(sizes.n_ff), rounding)?,
             gate: Rows::new(gpus, n_slots, sizes.n_ff)?,
             up: Rows::new(gpus, n_slots, sizes.n_ff)?,
             slots: Rows::new(gpus, n_slots, sizes.n_embd)?,
-            routed: Rows::crossing(gpus, n_tokens, sizes.n_embd)?,
-            shared_gate: Rows::new(gpus, n_tokens, 1)?,
         })
     }
 }

@@ -100,13 +100,19 @@ KERNEL void scale_groups(float* x, const float* factors, const u32* ids, u32 n, 
     if (i < n) x[i] *= factors[ids[i / width]];
 }
 
+// No slot: the expert is computed elsewhere.
+#define NO_SLOT 0xffffffffu
+
 // y[t] = sum over n_used slots of weight * x[slot]
 KERNEL void combine(const float* x, const u32* slots, const float* weights, float* y, u32 n, u32 n_used, u32 width) {
     u32 i = element();
     if (i >= n) return;
     u32 t = i / width, c = i % width;
     float sum = 0;
-    for (u32 k = 0; k < n_used; k++) sum += weights[t * n_used + k] * x[(u64)slots[t * n_used + k] * width + c];
+    for (u32 k = 0; k < n_used; k++) {
+        u32 slot = slots[t * n_used + k];
+        if (slot != NO_SLOT) sum += weights[t * n_used + k] * x[(u64)slot * width + c];
+    }
     y[i] = sum;
 }
 
