@@ -91,6 +91,7 @@ const FAULTS: &[Row] = &[
     Row { name: "404", rules: || vec![hub(Fault::status(404))], end: End::Failed(ErrorCode::NotFound) },
     Row { name: "gated", rules: || vec![hub(gated())], end: End::Failed(ErrorCode::TokenMissing) },
     Row { name: "pointed elsewhere only for bytes", rules: || vec![hub(Fault::AnswerHead)], end: End::Done },
+    Row { name: "no HEAD", rules: || vec![hub(Fault::status(405)).by("HEAD")], end: End::Done },
     Row { name: "redirect loop once", rules: || vec![cdn(Fault::RedirectLoop).times(8)], end: End::Done },
     Row {
         name: "redirect loop",

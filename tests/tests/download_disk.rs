@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tandem_core::download::{Disk, DownloadError, DownloadOptions, PartIo, RealDisk};
+use tandem_core::error::Explain;
 use tandem_core::wire::{DownloadState, ErrorCode};
 use tandem_tests::downloads::{Downloader, quick_options, weights};
 use tandem_tests::hub::{Fault, Repo, Rule, Side, TestHub};
@@ -25,6 +26,7 @@ async fn what_cannot_fit_is_not_begun() {
     let refused = downloader.downloads.start(downloader.files("a/second").await).await;
     match refused {
         Err(error @ DownloadError::NoSpace { needed_bytes, .. }) => {
+            assert!(error.explain().message.en.contains("left to the system"), "{}", error.explain().message.en);
             assert!(needed_bytes > SIZE && needed_bytes <= 2 * SIZE, "what waits is counted: {needed_bytes}");
             assert!(error.is_disk_full());
         }

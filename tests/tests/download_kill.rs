@@ -12,12 +12,12 @@ use tandem_tests::hub::{Fault, Repo, Rule, Side, TestHub, TestHubOptions};
 const FILE: &str = "m-Q8_0.gguf";
 const SIZE: u64 = 12 << 20;
 const PIECE: u64 = 1 << 20;
-const SAVE_EVERY: u64 = 512 << 10;
-/// What is on its way between server and disk when the process dies.
-const IN_FLIGHT: u64 = 8 << 20;
+const SAVE_EVERY: u64 = 256 << 10;
+/// What is on its way between server and disk when the process dies, and what faults make the hub send in vain, per kill.
+const IN_FLIGHT: u64 = 1 << 20;
 /// Bytes that arrive between two kills, at most; none as often as not, so that resuming is hit too.
-const LONGEST_LIFE: u64 = 2 << 20;
-const KILLS: usize = 10;
+const LONGEST_LIFE: u64 = 6 << 20;
+const KILLS: usize = 30;
 const LONG_KILLS: usize = 220;
 
 #[test]

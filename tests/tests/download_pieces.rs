@@ -144,6 +144,19 @@ async fn a_dead_mirror_keeps_no_other_from_being_asked() {
 }
 
 #[tokio::test]
+async fn a_passing_fault_bars_no_mirror() {
+    let (bytes, test_hub, folder) = setting();
+    test_hub.fault(cdn(Fault::FlipBit { at: 20 * PIECE }));
+    let mirror = hub_with(&bytes);
+    mirror.fault(Rule::new(Side::Hub, "", Fault::status(503)).times(1));
+    mirror.fault(cdn(Fault::Cut { after_bytes: 10 }).times(1));
+    let mut downloader = open(&test_hub, folder.path());
+    downloader.downloads.set_mirrors(vec![client(&mirror)]);
+    let id = downloader.start(REPO).await.id;
+    assert_eq!(finish(&mut downloader, &id, &bytes).await.n_repaired, 1);
+}
+
+#[tokio::test]
 async fn a_bad_mirror_spoils_nothing() {
     let bytes = weights(SIZE, 1);
     let other_file = hub_with(&weights(SIZE, 2));

@@ -230,6 +230,26 @@ async fn a_mirror_sees_the_token_only_when_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_mirrors_own_words_for_a_wrong_token_are_understood() {
+    for status in [401, 403] {
+        let root = tempfile::tempdir().unwrap();
+        let test_hub = TestHub::start(demo_repos());
+        test_hub.fault(Rule::new(Side::Hub, "", Fault::status(status)).with_token());
+        let app = open(root.path(), &[&test_hub], &[]);
+        let (sender, mut notices) = tokio::sync::mpsc::unbounded_channel();
+        app.subscribe(Box::new(move |event| {
+            let is_heard = !matches!(&event, AppEvent::Notice { .. }) || sender.send(event).is_ok();
+            if is_heard { Flow::Continue } else { Flow::Break }
+        }));
+        set_token(&app, "hf_mistyped").await;
+        assert!(!api::model_page(&app, REPO.to_owned()).await.unwrap().versions.is_empty(), "{status}");
+        let Some(AppEvent::Notice { notice }) = notices.recv().await else { panic!("a person hears of it") };
+        assert_eq!(notice.code, ErrorCode::TokenWrong);
+        app.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_token_keeps_nobody_from_public_models() {
     let root = tempfile::tempdir().unwrap();
     let options = TestHubOptions { repos: demo_repos(), tokens: vec!["hf_right".into()], ..TestHubOptions::default() };

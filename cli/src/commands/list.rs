@@ -4,12 +4,17 @@ use tandem_core::error::size;
 use tandem_core::wire::{FileRole, Integrity, LibraryFolder, LibraryModel, LibraryPlace, Text};
 
 use crate::args::Args;
+use crate::exit::refused;
 use crate::open;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> anyhow::Result<()> {
     let opened = open::app(args)?;
     let models = opened.wait(api::rescan_library(&opened.app))?;
+    if let Some(problem) = opened.app.notices().first().filter(|_| models.is_empty()) {
+        // Where the data folder cannot be used, nobody knows that there are none.
+        return Err(refused(problem.clone()));
+    }
     if terminal.is_json() {
         return terminal.print_json(&models);
     }

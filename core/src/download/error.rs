@@ -45,8 +45,10 @@ pub enum DownloadError {
         dir: PathBuf,
         /// What this and all waiting downloads still need.
         needed_bytes: u64,
-        /// What is free, less a reserve for the app itself.
+        /// What is free, less the reserve.
         free_bytes: u64,
+        /// What is left to the app and the system.
+        reserve_bytes: u64,
     },
     /// A file could not be read, written or renamed.
     #[error(transparent)]
@@ -132,14 +134,17 @@ impl Explain for DownloadError {
                     "请关闭它，或在设置中选择其他模型文件夹",
                 ),
             ),
-            Self::NoSpace { dir, needed_bytes, free_bytes } => {
-                let (needed, free) = (size(*needed_bytes), size(*free_bytes));
+            Self::NoSpace { dir, needed_bytes, free_bytes, reserve_bytes } => {
+                let (needed, free, reserve) = (size(*needed_bytes), size(*free_bytes), size(*reserve_bytes));
                 let dir = dir.display();
                 Failure::new(
                     ErrorCode::DiskFull,
                     Text::new(
-                        format!("not enough space in `{dir}`: {needed} are needed, {free} can be used"),
-                        format!("`{dir}` 空间不足：需要 {needed}，可用 {free}"),
+                        format!(
+                            "not enough space in `{dir}`: {needed} are needed, {free} can be used beside {reserve} that are \
+                             left to the system"
+                        ),
+                        format!("`{dir}` 空间不足：需要 {needed}，除为系统保留的 {reserve} 外可用 {free}"),
                     ),
                     Text::new(
                         "free some space, then let it go on; what has arrived is kept",

@@ -47,8 +47,10 @@ struct Place {
     hub: Arc<Hub>,
     link: Option<Arc<Link>>,
     old_link: Option<Arc<Link>>,
-    /// A mirror that has failed is not asked again.
+    /// A mirror that keeps failing is not asked again.
     is_of_use: bool,
+    /// Faults of a mirror since it last gave what was asked for.
+    n_failed: u32,
 }
 
 /// What a connection is to do.
@@ -265,10 +267,11 @@ impl<'a, 'r> Fetch<'a, 'r> {
         let fault = match outcome {
             Outcome::Filled(claim, Ok(())) => {
                 drop(claim);
+                self.sources[source].n_failed = 0;
                 return self.rule();
             }
             Outcome::Compared { piece, hash: Ok(Some(hash)) } => {
-                self.trouble.n_failed = 0;
+                (self.trouble.n_failed, self.sources[source].n_failed) = (0, 0);
                 self.compare(piece, hash);
                 return Ok(());
             }
@@ -287,10 +290,7 @@ impl<'a, 'r> Fetch<'a, 'r> {
 
     fn note_fault(&mut self, fault: Fault, source: usize, era: u32) -> Result<(), Stop> {
         if source > 0 {
-            tracing::info!(download = %self.run.id, ?fault, "a mirror is of no use");
-            self.sources[source].is_of_use = false;
-            self.mind_sources();
-            return Ok(());
+            return self.note_mirrors_fault(fault, source);
         }
         let (error, pause) = match fault {
             Fault::Stop(stop) => return Err(stop),
@@ -328,6 +328,30 @@ impl<'a, 'r> Fetch<'a, 'r> {
         if is_changed {
             // If the hub still names the same hash, the host has only given it another name.
             self.sources[0].old_link = None;
+        }
+        Ok(())
+    }
+
+    /// A mirror that has failed is asked again after a while, and no more once it has failed often, or does not have the
+    /// file. What is not the mirror's fault ends the download as ever.
+    fn note_mirrors_fault(&mut self, fault: Fault, source: usize) -> Result<(), Stop> {
+        let place = &mut self.sources[source];
+        place.n_failed += 1;
+        place.forget();
+        let backoff = self.run.shared.options.backoff;
+        let again = Backoff { attempts: backoff.attempts.min(MOST_MIRROR_FAULTS), ..backoff }.wait(place.n_failed);
+        match (fault, again) {
+            (Fault::Stop(stop), _) if !stop.is_of_source() => return Err(stop),
+            // One that asks for patience is not waited for: it is only a second word.
+            (Fault::Again { error, pause: Pause::NewLink | Pause::Backoff }, Some(wait)) => {
+                self.trouble.not_before = Some(Instant::now() + wait);
+                self.trouble.failure = Some(error.explain());
+            }
+            (fault, _) => {
+                tracing::info!(download = %self.run.id, ?fault, "a mirror is of no use");
+                place.is_of_use = false;
+                self.mind_sources();
+            }
         }
         Ok(())
     }
@@ -476,7 +500,7 @@ impl Drop for Fetch<'_, '_> {
 
 impl Place {
     fn new(hub: Arc<Hub>) -> Self {
-        Self { hub, link: None, old_link: None, is_of_use: true }
+        Self { hub, link: None, old_link: None, is_of_use: true, n_failed: 0 }
     }
 
     fn forget(&mut self) {
@@ -492,6 +516,8 @@ async fn next<T>(thread: &mut Option<JoinHandle<T>>) -> T {
     said
 }
 
+/// In a row; then it is of no use.
+const MOST_MIRROR_FAULTS: u32 = 5;
 /// Pieces of one request: fewer requests, and still the beginning of the file first.
 const MOST_PIECES: usize = 4;
 /// Measurements between two looks for slow connections.

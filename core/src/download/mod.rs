@@ -419,7 +419,13 @@ impl Shared {
         let free_bytes = self.options.disk.free_bytes(&self.models_dir).unwrap_or(u64::MAX);
         let free_bytes = free_bytes.saturating_sub(self.options.reserve_bytes);
         if needed_bytes > free_bytes {
-            return Err(DownloadError::NoSpace { dir: self.models_dir.clone(), needed_bytes, free_bytes });
+            let reserve_bytes = self.options.reserve_bytes;
+            return Err(DownloadError::NoSpace {
+                dir: self.models_dir.clone(),
+                needed_bytes,
+                free_bytes,
+                reserve_bytes,
+            });
         }
         Ok(())
     }

@@ -49,6 +49,13 @@ pub(super) enum Stop {
     Fault(DownloadError),
 }
 
+impl Stop {
+    /// Whether whoever has the file is to blame, so that another one may do better.
+    pub(super) fn is_of_source(&self) -> bool {
+        matches!(self, Self::Fault(DownloadError::Hub(_) | DownloadError::ChangedUpstream { .. }))
+    }
+}
+
 impl<E: Into<DownloadError>> From<E> for Stop {
     fn from(error: E) -> Self {
         Self::Fault(error.into())

@@ -279,12 +279,12 @@ impl Explain for HubError {
                 ),
             ),
             Self::RateLimited { wait } => {
-                let seconds = wait.map_or(60, |wait| wait.as_secs().max(1));
+                let (wait, wait_zh) = wait_words(wait.unwrap_or(USUAL_WAIT));
                 failure(
                     ErrorCode::RateLimited,
                     (
-                        format!("the hub asks us to wait {seconds} seconds: too many requests"),
-                        format!("请求过多，模型站要求等待 {seconds} 秒"),
+                        format!("the hub asks us to wait {wait}: too many requests"),
+                        format!("请求过多，模型站要求等待{wait_zh}"),
                     ),
                     ("try again then; with an access token the limit is higher", "稍后重试；使用访问令牌可以提高上限"),
                 )
@@ -302,13 +302,28 @@ impl Explain for HubError {
     }
 }
 
+/// A wait as people say it; nobody minds how much more than a day.
+fn wait_words(wait: Duration) -> (String, String) {
+    let seconds = wait.as_secs().max(1);
+    match (seconds, seconds.div_ceil(60), seconds.div_ceil(3600)) {
+        (1, ..) => ("a second".to_owned(), " 1 秒".to_owned()),
+        (seconds @ ..120, ..) => (format!("{seconds} seconds"), format!(" {seconds} 秒")),
+        (_, minutes @ ..120, _) => (format!("{minutes} minutes"), format!(" {minutes} 分钟")),
+        (.., hours @ ..=24) => (format!("{hours} hours"), format!(" {hours} 小时")),
+        _ => ("for more than a day".to_owned(), "一天以上".to_owned()),
+    }
+}
+
+/// Where the hub does not say.
+const USUAL_WAIT: Duration = Duration::from_secs(60);
+
 /// The token is wrong, and what is public is fetched all the same.
 pub(super) fn going_on_without_token(host: &str) -> Failure {
     Failure::new(
         ErrorCode::TokenWrong,
         Text::new(
-            format!("the access token is wrong: `{host}` does not know it"),
-            format!("访问令牌有误：`{host}` 不认识它"),
+            format!("the access token is wrong: `{host}` does not accept it"),
+            format!("访问令牌有误：`{host}` 不接受它"),
         ),
         Text::new(
             "public models are fetched without it; make a new one at https://huggingface.co/settings/tokens for the \
@@ -408,4 +423,18 @@ fn explain_oddity(host: &str, oddity: &Oddity) -> Failure {
         ),
     };
     Failure::new(ErrorCode::HubAnswerInvalid, message, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_told_as_people_say_them() {
+        let en = |seconds| wait_words(Duration::from_secs(seconds)).0;
+        assert_eq!(
+            [0, 90, 600, 7200, 86_400, 251_606_223_185].map(en),
+            ["a second", "90 seconds", "10 minutes", "2 hours", "24 hours", "for more than a day"]
+        );
+    }
 }

@@ -78,21 +78,20 @@ impl Hub {
     ) -> Result<Response, HubError> {
         let mut url = url;
         for _ in 0..MAX_HOPS {
-            let mut request = self.client.request(method.clone(), url.clone()).headers(headers.clone());
-            request = request.header(ACCEPT_ENCODING, "identity");
-            let token = self.token.as_ref().filter(|_| self.is_own(&url) && !self.is_token_wrong());
-            if let Some(token) = token {
-                request = request.header(AUTHORIZATION, secret_header(token)?);
-            }
-            let answer = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await;
-            let response = match answer {
-                Ok(answer) => answer.map_err(|error| self.no_answer(&url, &error))?,
-                Err(_) => return Err(HubError::network(&url, NetworkFault::TimedOut, "no answer in time")),
-            };
+            let token = self.token.as_deref().filter(|_| self.is_own(&url) && !self.is_token_wrong());
+            let mut response = self.send(&method, &url, headers, token).await?;
             if token.is_some() && is_wrong_token(&response) {
                 // Whatever is public is given without one.
                 self.disown_token();
                 continue;
+            }
+            if token.is_some() && may_mean_the_token(&response) {
+                // Mirrors have words of their own for it: what is given without the token shows what they mean.
+                let without = self.send(&method, &url, headers, None).await?;
+                if without.status().is_success() || without.status().is_redirection() {
+                    self.disown_token();
+                    response = without;
+                }
             }
             let Some(target) = redirect_target(&response) else { return Ok(response) };
             if pointers == Pointers::Stop && self.is_pointer_to_file(&response, &target) {
@@ -104,6 +103,25 @@ impl Hub {
             url = target;
         }
         Err(HubError::odd(&url, Oddity::RedirectLoop))
+    }
+
+    /// Sends one request; its answer, whatever it is.
+    async fn send(
+        &self,
+        method: &Method,
+        url: &Url,
+        headers: &HeaderMap,
+        token: Option<&str>,
+    ) -> Result<Response, HubError> {
+        let mut request = self.client.request(method.clone(), url.clone()).headers(headers.clone());
+        request = request.header(ACCEPT_ENCODING, "identity");
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, secret_header(token)?);
+        }
+        match tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await {
+            Ok(answer) => answer.map_err(|error| self.no_answer(url, &error)),
+            Err(_) => Err(HubError::network(url, NetworkFault::TimedOut, "no answer in time")),
+        }
     }
 
     /// Whether a redirect is the hub's pointer to a file that another host keeps.
@@ -224,6 +242,12 @@ pub(crate) fn wait_of(headers: &HeaderMap, now: SystemTime) -> Option<Duration> 
 fn is_wrong_token(response: &Response) -> bool {
     let said = response.headers().get("x-error-message").and_then(|value| value.to_str().ok()).unwrap_or_default();
     response.status() == StatusCode::UNAUTHORIZED && said.starts_with(WRONG_TOKEN)
+}
+
+/// Whether a refusal may be about the token: a gated repo says that it is about the licence.
+fn may_mean_the_token(response: &Response) -> bool {
+    let code = response.headers().get("x-error-code").and_then(|value| value.to_str().ok());
+    matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && code != Some("GatedRepo")
 }
 
 pub(super) fn redirect_target(response: &Response) -> Option<Url> {

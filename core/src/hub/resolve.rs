@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use reqwest::header::{CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue, IF_RANGE, RANGE};
-use reqwest::{Method, Response, Url};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_RANGE, RANGE};
+use reqwest::{Method, Response, StatusCode, Url};
 
 use super::Hub;
 use super::error::{HubError, Oddity};
@@ -39,7 +39,12 @@ impl Hub {
         let (publisher, name) = split_name(&file.repo)?;
         let mut parts = vec![publisher, name, "resolve", file.commit.as_str()];
         parts.extend(file.path.split('/'));
-        let response = self.follow(Method::HEAD, self.url(&parts), &HeaderMap::new(), Pointers::Stop).await?;
+        let mut response = self.follow(Method::HEAD, self.url(&parts), &HeaderMap::new(), Pointers::Stop).await?;
+        if matches!(response.status(), StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
+            // Some mirrors know no HEAD: the first byte comes with the same headers.
+            let headers = [asking_for(0..1)].into_iter().collect();
+            response = self.follow(Method::GET, self.url(&parts), &headers, Pointers::Stop).await?;
+        }
         let elsewhere = redirect_target(&response);
         if elsewhere.is_none() && !response.status().is_success() {
             return Err(self.refusal(&response, About { repo: &file.repo, path: Some(&file.path) }));
@@ -92,7 +97,8 @@ impl Head {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         let commit = text(REPO_COMMIT).filter(|commit| !commit.is_empty()).ok_or(REPO_COMMIT)?;
         let etag = text(LINKED_ETAG).or_else(|| text(ETAG.as_str())).map(bare_etag);
-        let length = || text(CONTENT_LENGTH.as_str()).filter(|_| !is_redirect);
+        let total = text(CONTENT_RANGE.as_str()).and_then(|range| range.rsplit_once('/')).map(|(_, total)| total);
+        let length = || total.or(text(CONTENT_LENGTH.as_str())).filter(|_| !is_redirect);
         let size = text(LINKED_SIZE).or_else(length).and_then(|size| size.parse().ok());
         Ok(Self {
             commit: commit.to_owned(),
@@ -136,6 +142,8 @@ mod tests {
         ];
         assert_eq!(head(&linked, true), ok("abc", 7));
         assert_eq!(head(&[commit, ("etag", "W/\"abc\""), ("content-length", "9")], false), ok("abc", 9));
+        let first_byte = [commit, ("etag", "\"abc\""), ("content-range", "bytes 0-0/9"), ("content-length", "1")];
+        assert_eq!(head(&first_byte, false), ok("abc", 9));
         assert_eq!(head(&[commit, ("etag", "\"abc\""), ("content-length", "9")], true), Err(LINKED_SIZE));
         assert_eq!(head(&[commit, ("content-length", "9")], false), Err(LINKED_ETAG));
         assert_eq!(head(&[commit, ("etag", "\"\""), ("content-length", "9")], false), Err(LINKED_ETAG));

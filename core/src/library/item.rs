@@ -18,7 +18,9 @@ use crate::wire::{
 
 /// Makes an entry of what was found. Files that cannot be read are an error; a model whose shards are not all there is an
 /// entry that says so.
-pub(super) fn read(found: &Found) -> Result<LibraryModel, LibraryError> {
+///
+/// known    what was known of these files as places of other entries
+pub(super) fn read(found: &Found, known: Vec<LibraryFile>) -> Result<LibraryModel, LibraryError> {
     let mut model = LibraryModel {
         id: id_of(found.first())?,
         name: String::new(),
@@ -35,6 +37,7 @@ pub(super) fn read(found: &Found) -> Result<LibraryModel, LibraryError> {
         files: Vec::new(),
         places: vec![place(found)?],
         newer: None,
+        elsewhere: known,
     };
     refresh(&mut model, found, Depth::Thorough)?;
     Ok(model)
@@ -52,9 +55,14 @@ pub(super) enum Depth {
 /// Looks at an entry's files again as they were found: what is unchanged keeps what is known of it.
 pub(super) fn refresh(model: &mut LibraryModel, found: &Found, depth: Depth) -> Result<(), LibraryError> {
     let before = std::mem::take(&mut model.files);
-    let files = found.files().map(|file| looked_at(file, found.program, &before));
+    let files = found.files().enumerate().map(|(n, file)| {
+        // Another place of the same bytes: what was promised of them holds there too.
+        let promised = before.get(n).filter(|_| Path::new(&model.path) != found.first());
+        looked_at(file, found.program, &before, &model.elsewhere, promised)
+    });
     let files: Result<Vec<LibraryFile>, LibraryError> = files.collect();
     model.files = files.inspect_err(|_| model.files.clone_from(&before))?;
+    remember_elsewhere(model, &before);
     let parts = |files: &[LibraryFile]| -> Vec<(u64, i64)> {
         let parts = files.iter().filter(|file| file.role == FileRole::Model);
         parts.map(|file| (file.size_bytes, file.modified_ms)).collect()
@@ -80,6 +88,21 @@ pub(super) fn refresh(model: &mut LibraryModel, found: &Found, depth: Depth) -> 
     }
     model.integrity = integrity(&model.files);
     Ok(())
+}
+
+/// Keeps what was known of files that are not in use, as long as nobody has written to them.
+pub(super) fn remember_elsewhere(model: &mut LibraryModel, others: &[LibraryFile]) {
+    let mut known = std::mem::take(&mut model.elsewhere);
+    known.extend(others.iter().cloned());
+    let is_unchanged = |file: &LibraryFile| {
+        stamp(Path::new(&file.path)).is_ok_and(|stamp| stamp == (file.size_bytes, file.modified_ms))
+    };
+    for file in known {
+        let is_told = model.files.iter().chain(&model.elsewhere).any(|other| other.path == file.path);
+        if !is_told && is_unchanged(&file) {
+            model.elsewhere.push(file);
+        }
+    }
 }
 
 /// Whether the file that has changed is still held to the hash that its source names.
@@ -163,21 +186,34 @@ fn text(path: &Path) -> Result<String, LibraryError> {
 
 /// A file as it is now, with what is known of it if it is unchanged, wherever it lies by now. What was promised of it
 /// outlives a change that leaves its size, as damage does; of the app's own files, any change.
-fn looked_at(found: &FoundFile, program: Program, before: &[LibraryFile]) -> Result<LibraryFile, LibraryError> {
+///
+/// elsewhere  what is known of other places; it holds for the same path alone
+/// promised   the file in whose place this one is used now, which has the same bytes
+fn looked_at(
+    found: &FoundFile,
+    program: Program,
+    before: &[LibraryFile],
+    elsewhere: &[LibraryFile],
+    promised: Option<&LibraryFile>,
+) -> Result<LibraryFile, LibraryError> {
     let (size_bytes, modified_ms) = stamp(&found.path).map_err(FileError::at(FileAction::Read, &found.path))?;
     let path = text(&found.path)?;
     let is_same = |file: &&LibraryFile| (file.size_bytes, file.modified_ms) == (size_bytes, modified_ms);
-    let known = before.iter().filter(is_same).max_by_key(|file| file.path == path);
+    let other = elsewhere.iter().find(|file| file.path == path);
+    let known = before.iter().chain(other).filter(is_same).max_by_key(|file| file.path == path);
     let known = known.filter(|file| file.path == path || file.role == found.role);
     let is_held_to =
         |file: &&LibraryFile| file.path == path && (file.size_bytes == size_bytes || program == Program::Tandem);
-    let promised = known.or_else(|| before.iter().find(is_held_to));
-    let (promised, sha256) = (promised.map(|file| &file.expected_sha256), known.map(|file| &file.sha256));
+    let instead = promised.filter(|file| (file.role, file.size_bytes) == (found.role, size_bytes));
+    let held_to = before.iter().chain(other).find(is_held_to);
+    let promises = [known, held_to, instead].into_iter().flatten();
+    let promised = promises.filter_map(|file| file.expected_sha256.clone()).next();
+    let sha256 = known.map(|file| &file.sha256);
     Ok(LibraryFile {
         role: found.role,
         size_bytes,
         modified_ms,
-        expected_sha256: found.expected_sha256.clone().or_else(|| promised.cloned().flatten()),
+        expected_sha256: found.expected_sha256.clone().or(promised),
         sha256: found.sha256.clone().or_else(|| sha256.cloned().flatten()),
         path,
     })

@@ -67,12 +67,18 @@ impl Shelf {
             self.claim(index, keys);
             return Ok(index);
         }
-        let model = item::read(&found)?;
+        let model = item::read(&found, self.known_of(&found))?;
         let index = self.slots.len();
         let found = vec![found];
         self.slots.push(Slot { model, found, before: Vec::new(), is_fresh: true, is_merged_away: false });
         self.claim(index, keys);
         Ok(index)
+    }
+
+    /// What is known of files that were found as places of models which they have left by now.
+    fn known_of(&self, found: &Found) -> Vec<LibraryFile> {
+        let known = self.slots.iter().flat_map(|slot| &slot.model.elsewhere);
+        known.filter(|file| found.files().any(|found| found.path == Path::new(&file.path))).cloned().collect()
     }
 
     /// The models by the order in which they were added, each with its state as it is now.
@@ -107,10 +113,15 @@ impl Shelf {
         in_use.for_each(|place| place.stamp = item::stamp(Path::new(&place.path)).ok());
         let before = std::mem::take(&mut self.slots[from].before);
         let found = std::mem::take(&mut self.slots[from].found);
+        let (files, elsewhere) = {
+            let model = &mut self.slots[from].model;
+            (std::mem::take(&mut model.files), std::mem::take(&mut model.elsewhere))
+        };
         self.slots[from].is_merged_away = true;
         self.by_key.values_mut().filter(|index| **index == from).for_each(|index| *index = into);
         let slot = &mut self.slots[into];
         slot.model.places.extend(places);
+        learn(&mut slot.model, files, elsewhere);
         slot.before.extend(before);
         slot.found.extend(found);
     }
@@ -146,6 +157,18 @@ impl Slot {
             None => Some(gone(self.model)),
         }
     }
+}
+
+/// Takes over what is known of the files of a model that has the same bytes; what was promised of either holds for both.
+fn learn(model: &mut LibraryModel, mut files: Vec<LibraryFile>, elsewhere: Vec<LibraryFile>) {
+    for (own, other) in model.files.iter_mut().zip(&mut files) {
+        let promised = own.expected_sha256.clone().or_else(|| other.expected_sha256.clone());
+        if (own.role, own.size_bytes) == (other.role, other.size_bytes) {
+            own.expected_sha256.clone_from(&promised);
+            other.expected_sha256 = promised;
+        }
+    }
+    model.elsewhere.extend(files.into_iter().chain(elsewhere));
 }
 
 fn gone(mut model: LibraryModel) -> LibraryModel {

@@ -114,6 +114,7 @@ mod tests {
             files: Vec::new(),
             places: Vec::new(),
             newer: None,
+            elsewhere: Vec::new(),
         }
     }
 

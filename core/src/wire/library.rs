@@ -45,6 +45,10 @@ pub struct LibraryModel {
     /// What the hub has in its stead by now, as far as anybody has looked.
     #[serde(default)]
     pub newer: Option<RepoFile>,
+    /// What is known of its files in the places that are not in use; for the library alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[ts(skip)]
+    pub elsewhere: Vec<LibraryFile>,
 }
 
 /// One file of a model on this machine.

@@ -105,13 +105,15 @@ pub struct Rule {
     target: String,
     skip: u64,
     times: u64,
+    method: Option<&'static str>,
+    is_for_tokens: bool,
     fault: Fault,
 }
 
 impl Rule {
     /// Befalls each request to this side whose path contains `target`.
     pub fn new(side: Side, target: &str, fault: Fault) -> Self {
-        Self { side, target: target.to_owned(), skip: 0, times: u64::MAX, fault }
+        Self { side, target: target.to_owned(), skip: 0, times: u64::MAX, method: None, is_for_tokens: false, fault }
     }
 
     /// Spares the first requests.
@@ -128,14 +130,28 @@ impl Rule {
         self
     }
 
+    /// Befalls only requests by this method.
+    #[must_use]
+    pub fn by(mut self, method: &'static str) -> Self {
+        self.method = Some(method);
+        self
+    }
+
+    /// Befalls only requests with a token.
+    #[must_use]
+    pub fn with_token(mut self) -> Self {
+        self.is_for_tokens = true;
+        self
+    }
+
     /// Counts a request; the fault, if this request is one of those meant.
-    ///
-    /// range    its `Range`, if it has one
-    pub(super) fn strike(&mut self, side: Side, path: &str, range: Option<&str>) -> Option<Fault> {
-        if side != self.side || !path.contains(&self.target) || self.times == 0 {
+    pub(super) fn strike(&mut self, seen: &Seen) -> Option<Fault> {
+        let is_of_kind = self.method.is_none_or(|method| method == seen.method)
+            && (!self.is_for_tokens || seen.authorization.is_some());
+        if seen.side != self.side || !seen.path.contains(&self.target) || self.times == 0 || !is_of_kind {
             return None;
         }
-        if let (Fault::FlipBit { at }, Some((first, last))) = (&self.fault, range.and_then(ends))
+        if let (Fault::FlipBit { at }, Some((first, last))) = (&self.fault, seen.range.as_deref().and_then(ends))
             && !(first..=last).contains(at)
         {
             return None;

@@ -208,7 +208,7 @@ impl State {
             sent_bytes: AtomicU64::new(0),
         });
         lock(&self.seen).push(Arc::clone(&seen));
-        let strike = |rule: &mut Rule| rule.strike(side, &path, seen.range.as_deref());
+        let strike = |rule: &mut Rule| rule.strike(&seen);
         let faults: Vec<Fault> = lock(&self.rules).iter_mut().filter_map(strike).collect();
         for fault in &faults {
             if let Fault::Replace { bytes } = fault {

@@ -9,9 +9,20 @@ test.each([
   [0.5 * GIB, '0.5\u00a0GB'],
   [98 * MIB, '98\u00a0MB'],
   [0, '0\u00a0MB'],
+  [1, '1\u00a0KB'],
+  [300 * 1024, '300\u00a0KB'],
+  [MIB, '1\u00a0MB'],
   [214.4 * GIB, '214\u00a0GB'],
 ])('size of %d bytes is %s', (bytes, shown) => {
   expect(size(bytes)).toBe(shown);
+});
+
+test.each([
+  [0, '0.0\u00a0MB/s'],
+  [40 * 1024, '40\u00a0KB/s'],
+  [11.2 * MIB, '11.2\u00a0MB/s'],
+])('a rate of %d bytes per second is %s', (rate, shown) => {
+  expect(byteRate(rate)).toBe(shown);
 });
 
 test('numbers and units never part', () => {

@@ -1,19 +1,22 @@
 /** Numbers for people. Sizes are binary and written GB; a number and its unit never part (U+00A0). */
 
 const NBSP = '\u00a0';
+const KIB = 1024;
 const MIB = 1024 ** 2;
 const GIB = 1024 ** 3;
 
-/** The unit a size reads best in: what is under half a GB is told in MB. */
-export type SizeUnit = 'MB' | 'GB';
+/** The unit a size reads best in: what is under half a GB is told in MB, what is under one MB in KB. */
+export type SizeUnit = 'KB' | 'MB' | 'GB';
 
 export function sizeUnit(bytes: number): SizeUnit {
-  return bytes >= GIB / 2 ? 'GB' : 'MB';
+  if (bytes >= GIB / 2) return 'GB';
+  return bytes > 0 && bytes < MIB ? 'KB' : 'MB';
 }
 
 /** A size without its unit, for `8.4 of 19.8 GB`; from a hundred GB on a decimal says nothing. */
 export function sizeNumber(bytes: number, unit: SizeUnit): string {
   if (unit === 'GB' && bytes >= 100 * GIB) return Math.round(bytes / GIB).toString();
+  if (unit === 'KB') return Math.ceil(bytes / KIB).toString();
   return unit === 'GB' ? (bytes / GIB).toFixed(1) : Math.round(bytes / MIB).toString();
 }
 
@@ -24,7 +27,7 @@ export function size(bytes: number, unit: SizeUnit = sizeUnit(bytes)): string {
 
 /** Rounds parts to the unit's precision so that they add up to the rounded total (largest remainder). */
 export function apportion(parts: number[], unit: SizeUnit): number[] {
-  return toSteps(parts, unit === 'GB' ? GIB / 10 : MIB);
+  return toSteps(parts, { KB: KIB, MB: MIB, GB: GIB / 10 }[unit]);
 }
 
 /** Rounds parts to so many decimals so that they add up to the rounded total. */
@@ -50,6 +53,7 @@ function toSteps(parts: number[], step: number): number[] {
 export function byteRate(bytesPerSecond: number): string {
   if (bytesPerSecond >= GIB) return `${(bytesPerSecond / GIB).toFixed(1)}${NBSP}GB/s`;
   const mib = bytesPerSecond / MIB;
+  if (mib > 0 && mib < 0.1) return `${Math.ceil(bytesPerSecond / KIB)}${NBSP}KB/s`;
   return `${mib >= 100 ? Math.round(mib) : mib.toFixed(1)}${NBSP}MB/s`;
 }
 

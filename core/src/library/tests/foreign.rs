@@ -249,6 +249,69 @@ fn models_that_turn_out_to_be_one_stay_one_and_their_hash_is_kept() {
 }
 
 #[test]
+fn what_was_proven_of_a_place_outlives_the_others() {
+    let fixture = Fixture::new();
+    let bytes = named("m").to_bytes().unwrap();
+    let roots = ["home/.ollama/models", "home/.lmstudio/models"];
+    ollama_model(&fixture, roots[0], "registry.ollama.ai/library/m/8b", &[("model", &bytes)]);
+    let second = fixture.write("home/.lmstudio/models/p/r/m-Q8_0.gguf", &named("m"));
+    // Two files of two programs were not written at once.
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(7);
+    fs::File::options().write(true).open(&second).unwrap().set_modified(later).unwrap();
+    for order in [[0, 1], [1, 0]] {
+        let library = fixture.open();
+        for n in order {
+            let root = fixture.path(roots[n]);
+            library.use_folder(&root).unwrap();
+        }
+        for model in library.list() {
+            library.verify(&model.id, &mut |_| ()).unwrap();
+        }
+        library.rescan();
+        assert_eq!((library.list().len(), library.list()[0].integrity), (1, Integrity::Verified));
+        // One place goes: the other was proven too.
+        let library = fixture.open();
+        library.drop_folder(&fixture.path(roots[order[0]])).unwrap();
+        library.rescan();
+        let left = library.list().remove(0);
+        let file = &left.files[0];
+        let promised = Some(sha256(&named("m")));
+        assert_eq!((&file.sha256, &file.expected_sha256), (&promised, &promised), "{order:?}");
+        assert_eq!((left.integrity, library.list().len()), (Integrity::Verified, 1));
+        library.drop_folder(&fixture.path(roots[order[1]])).unwrap();
+    }
+}
+
+#[test]
+fn damage_to_a_copy_that_was_found_right_is_known_by_what_it_was() {
+    let fixture = Fixture::new();
+    let bytes = named("m").to_bytes().unwrap();
+    ollama_model(&fixture, "home/.ollama/models", "registry.ollama.ai/library/m/8b", &[("model", &bytes)]);
+    let second = fixture.write("home/.lmstudio/models/p/r/m-Q8_0.gguf", &named("m"));
+    let library = fixture.open();
+    for root in ["home/.ollama/models", "home/.lmstudio/models"] {
+        library.use_folder(&fixture.path(root)).unwrap();
+    }
+    for model in library.list() {
+        library.verify(&model.id, &mut |_| ()).unwrap();
+    }
+    library.rescan();
+    assert_eq!(library.list().len(), 1);
+    let mut damaged = bytes.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    fs::write(&second, damaged).unwrap();
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(7);
+    fs::File::options().write(true).open(&second).unwrap().set_modified(later).unwrap();
+    library.rescan();
+    let listed = library.list();
+    assert_eq!(listed.len(), 2);
+    let copy = listed.iter().find(|model| Path::new(&model.path) == second.canonicalize().unwrap()).unwrap();
+    assert_eq!(library.verify(&copy.id, &mut |_| ()).unwrap().integrity, Integrity::Mismatched);
+    let other = listed.iter().find(|model| model.id != copy.id).unwrap();
+    assert_eq!(other.integrity, Integrity::Verified, "the other one is what it was");
+}
+
+#[test]
 fn ollamas_names_are_kept_and_adapters_are_refused_by_name() {
     let fixture = Fixture::new();
     let (root, base) = ("home/.ollama/models", named("base").to_bytes().unwrap());
