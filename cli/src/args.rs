@@ -173,7 +173,7 @@ pub(crate) struct Machine {
     /// Its physical cores
     #[arg(long, value_name = "N")]
     pub(crate) cores: Option<u32>,
-    /// Plan as if the engine computed on the card already
+    /// Plan as if the card computed even where it cannot
     #[arg(long)]
     pub(crate) card_computes: bool,
 }
@@ -214,6 +214,9 @@ pub(crate) struct Wishes {
     /// Layers on the graphics card, as llama.cpp counts them
     #[arg(long = "gpu-layers", value_name = "N")]
     pub(crate) n_gpu_layers: Option<u32>,
+    /// Most layers whose experts may lie on the graphics card
+    #[arg(long = "expert-layers", value_name = "N")]
+    pub(crate) n_expert_layers: Option<u32>,
     /// Compute threads
     #[arg(long = "threads", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) n_threads: Option<u32>,

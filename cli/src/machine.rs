@@ -13,8 +13,8 @@ impl args::Machine {
     }
 
     /// What computes there.
-    pub(crate) fn engine(&self) -> Engine {
-        if self.card_computes { Engine::WithGpu } else { Engine::PRESENT }
+    pub(crate) fn engine(&self, machine: &Hardware) -> Engine {
+        if self.card_computes { Engine::WithGpu } else { Engine::of(machine) }
     }
 
     /// This machine with what is said of the other one. Speeds measured here say nothing about it.
@@ -50,6 +50,7 @@ impl args::Machine {
             driver: String::new(),
             load_percent: None,
             temperature_c: None,
+            unusable: None,
         }
     }
 }

@@ -175,9 +175,10 @@ fn find<'a>(models: &'a [LibraryModel], wanted: &str) -> Result<&'a LibraryModel
 
 impl From<args::Wishes> for Wishes {
     fn from(wishes: args::Wishes) -> Self {
-        let args::Wishes { context_length, n_gpu_layers, n_threads, kv_types, aim } = wishes;
+        let args::Wishes { context_length, n_gpu_layers, n_expert_layers, n_threads, kv_types, aim } = wishes;
         let kv_type = kv_types.map(|types| types.to_string());
-        Self { context_length, n_gpu_layers, n_threads, kv_type, aim: aim.into(), ..Self::default() }
+        let aim = aim.into();
+        Self { context_length, n_gpu_layers, n_expert_layers, n_threads, kv_type, aim, ..Self::default() }
     }
 }
 

@@ -242,7 +242,7 @@ pub async fn plan_versions(
         Some(machine) => *machine,
         None => hardware(app).await?,
     };
-    let engine = if request.card_computes { Engine::WithGpu } else { Engine::PRESENT };
+    let engine = if request.card_computes { Engine::WithGpu } else { Engine::of(&hardware) };
     // Futures first, stream after: a closure over references inside a stream is not general enough to be sent.
     let plans: Vec<_> = (0..preview.versions.len())
         .map(|index| {

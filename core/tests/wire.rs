@@ -44,7 +44,7 @@ fn declarations() -> Vec<(&'static str, String)> {
         Measured MachineRates CardRates ReadRate KernelRate Correction CalibrationState Outcome Predictions Trial Tuning TuneEvent
         Hardware RamModules Cpu Gpu GpuProbe Disk DiskKind Gauges Phase
         Wishes Tuned Aim Plan Verdict PlanLine PlanLayer Keeps TokenCost CostKind PlanChoice Part Place MemoryBar BarPart Speed FileUse Quality QualityLoss ContextStep
-        RuntimeState LoadRequest LoadEvent
+        RuntimeState LoadRequest LoadEvent CardMemory CardPart
         ChatSummary Chat Message Role EndReason GenerationStats
         SendRequest RenameRequest LeafRequest ChatEvent
         AppInfo Drag AppEvent

@@ -15,7 +15,7 @@ use tandem_engine::kv::{KvType, KvTypes};
 use tandem_engine::model::{LoadOptions, Model};
 use tandem_engine::place::{Device, Ffn, LayerPlace, Placement};
 use tandem_engine::session::Session;
-use tandem_simcuda::Simulator;
+use tandem_simcuda::drive;
 
 const CPU: Device = Device::Cpu;
 const GPU: Device = Device::Cuda(0);
@@ -74,7 +74,7 @@ fn options(name: &str, placement: Placement) -> LoadOptions {
 
 /// Logits of all positions, in chunks of several lengths.
 fn logits(name: &str, placement: Placement) -> Result<Vec<f32>, EngineError> {
-    Simulator::load();
+    drive();
     let model = Model::load(&fixture(name), &options(name, placement), &mut |_| Flow::Continue)?;
     // Small vocabularies are fed what is left of the tokens.
     let tokens = TOKENS.map(|token| token % model.n_vocab() as u32);
@@ -108,7 +108,7 @@ fn assert_near(what: &str, got: &[f32], want: &[f32]) {
 
 #[test]
 fn the_driver_and_its_gpus_are_described() {
-    Simulator::load();
+    drive();
     let DriverState::Ready { devices } = probe() else { panic!("{}", probe()) };
     assert!(devices[0].is_supported() && devices[0].memory_bytes > 0);
     let error = Gpu::open(7).unwrap_err();
@@ -190,7 +190,7 @@ fn placements_that_cannot_be_are_refused_by_name() {
 
 #[test]
 fn states_on_a_gpu_go_back_to_checkpoints() {
-    Simulator::load();
+    drive();
     for name in ["qwen35", "gemma3", "granitehybrid"] {
         let n_layers = n_layers(name);
         let fed = |placement: Placement| {

@@ -1,5 +1,6 @@
 //! Fixtures for cross-crate and end-to-end tests.
 pub mod downloads;
+pub mod experts;
 #[cfg(target_os = "linux")]
 pub mod gpu;
 pub mod hub;

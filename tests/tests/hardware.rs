@@ -47,8 +47,10 @@ fn one_card_of_6_gib_tells_everything() {
         driver: "535.288.01".into(),
         load_percent: Some(12),
         temperature_c: Some(48),
+        unusable: gpus[0].unusable.clone(),
     };
     assert_eq!(gpus, [expected]);
+    assert!(gpus[0].unusable.is_some(), "no CUDA driver knows this card");
 }
 
 #[test]

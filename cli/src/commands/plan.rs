@@ -39,7 +39,7 @@ fn plan_file(path: &Path, args: &args::Plan, global: &Args, terminal: &Terminal)
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let machine = args.machine.over(open::hardware(global, folder));
     let planned = Outline::of(&facts)
-        .and_then(|outline| plan::plan_outline(&outline, &machine, &args.wishes.into(), args.machine.engine()));
+        .and_then(|outline| plan::plan_outline(&outline, &machine, &args.wishes.into(), args.machine.engine(&machine)));
     let plan = planned.map_err(refused)?;
     if terminal.is_json() { terminal.print_json(&plan) } else { print(&plan, terminal) }
 }

@@ -110,7 +110,7 @@ fn load(opened: &Opened, args: &args::Run, stop: &StopButton, terminal: &Termina
     bar.finish_and_clear();
     match ended.try_iter().last() {
         Some(LoadEvent::Failed { failure }) => Err(refused(failure)),
-        Some(LoadEvent::Ready { plan, load_ms, given_up }) => {
+        Some(LoadEvent::Ready { plan, load_ms, given_up, .. }) => {
             if let Some(given_up) = given_up {
                 terminal.note(terminal.say(&given_up));
             }

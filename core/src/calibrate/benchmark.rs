@@ -262,6 +262,7 @@ mod tests {
             driver: String::new(),
             load_percent: None,
             temperature_c: None,
+            unusable: None,
         };
         hardware.gpus = vec![gpu(0, "one"), gpu(1, "another")];
         let measure = |gpu: &Gpu| {

@@ -37,6 +37,10 @@ impl Explain for CudaError {
                 format!("the graphics driver does not take Tandem's programs: {reason}"),
                 format!("显卡驱动不接受 Tandem 的计算程序{}", detail(reason)),
             ),
+            Self::WrongResult { what, .. } => Text::new(
+                format!("the graphics card does not compute what the processor does ({what})"),
+                format!("显卡的计算结果与处理器不一致{}", detail(what)),
+            ),
             Self::Lost { reason, .. } => Text::new(
                 format!("the graphics card or its driver is gone: {reason}"),
                 format!("显卡或其驱动已断开{}", detail(reason)),
@@ -48,6 +52,19 @@ impl Explain for CudaError {
             other => Text::new(format!("the graphics card failed: {other}"), format!("显卡出错{}", detail(other))),
         };
         Failure::new(ErrorCode::GpuFailed, message, go_on())
+    }
+}
+
+/// The card that is not to be used again before the app starts anew, if the error means that: what was busy or full may be free
+/// the next time.
+pub(crate) fn spoiled_card(error: &CudaError) -> Option<u32> {
+    match error {
+        CudaError::CardTooOld { index, .. }
+        | CudaError::KernelsRefused { index, .. }
+        | CudaError::WrongResult { index, .. }
+        | CudaError::Lost { index, .. }
+        | CudaError::Failed { index, .. } => Some(*index),
+        _ => None,
     }
 }
 
@@ -97,6 +114,7 @@ mod tests {
             CudaError::Busy { index: 0 },
             CudaError::OutOfMemory { index: 0, needed_bytes: 3 << 30, free_bytes: 1 << 30 },
             CudaError::KernelsRefused { index: 0, reason: reason() },
+            CudaError::WrongResult { index: 0, what: "attention of 1".to_owned() },
             CudaError::Lost { index: 0, reason: reason() },
             CudaError::Failed { index: 0, what: "matvec_q4_K", reason: reason() },
         ]);
@@ -105,6 +123,8 @@ mod tests {
             assert!(!failure.message.en.contains("cuda0"), "{}", failure.message.en);
             assert!(!failure.message.zh.is_empty() && !failure.hint.zh.is_empty(), "{error}");
             let is_memory = matches!(error, CudaError::OutOfMemory { .. });
+            let may_pass = matches!(error, CudaError::Unavailable { .. } | CudaError::Busy { .. }) || is_memory;
+            assert_eq!(spoiled_card(&error), (!may_pass).then_some(0), "{error}");
             assert_eq!(failure.code == ErrorCode::OutOfMemory, is_memory, "{error}");
         }
     }

@@ -6,6 +6,7 @@
 mod cuda;
 mod engine;
 
+pub(crate) use cuda::spoiled_card;
 pub use engine::{cancelled, context_full};
 
 use std::fmt;

@@ -110,6 +110,7 @@ fn card(nvml: &Nvml, index: u32, driver: &str) -> Result<Gpu, NvmlError> {
         driver: driver.to_owned(),
         load_percent: device.utilization_rates().ok().map(|rates| rates.gpu.min(100)),
         temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
+        unusable: None,
     })
 }
 

@@ -4,6 +4,7 @@ mod cards;
 mod cgroup;
 mod cpu;
 mod disk;
+mod fitness;
 mod memory;
 mod modules;
 pub mod uncached;
@@ -14,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::wire;
 use cards::{Cards, Reopen};
 pub use disk::disk;
+use fitness::Fitness;
 use memory::{Family, Ram, Swap};
 
 /// How to look at the machine.
@@ -50,6 +52,7 @@ struct Senses {
     system: sysinfo::System,
     family: Family,
     cards: Cards,
+    fitness: Fitness,
     measured: wire::Measured,
 }
 
@@ -65,6 +68,7 @@ impl Prober {
                 system,
                 family: Family::default(),
                 cards: Cards::new(options.nvml_path),
+                fitness: Fitness::default(),
                 measured: wire::Measured::default(),
             }),
         }
@@ -72,12 +76,14 @@ impl Prober {
 
     /// Everything about the machine now; `folder`, which need not exist yet, says which volume is meant.
     ///
-    /// A driver that was missing or failing is tried again.
+    /// Drivers that were missing or failing are tried again.
     pub fn hardware(&self, folder: &Path) -> wire::Hardware {
         let mut senses = self.senses();
         let ram = Ram::read(&mut senses.system);
         let swap = Swap::read(&mut senses.system);
-        let (gpus, gpu_probe) = senses.cards.read(Reopen::Always);
+        let (mut gpus, gpu_probe) = senses.cards.read(Reopen::Always);
+        senses.fitness.look();
+        senses.fitness.mark(&mut gpus);
         wire::Hardware {
             cpu: self.cpu.clone(),
             ram_total_bytes: ram.total_bytes,
@@ -93,6 +99,11 @@ impl Prober {
         }
     }
 
+    /// A card is not to be used any more, before the app starts anew.
+    pub fn spoil_card(&self, index: u32, why: wire::Text) {
+        self.senses().fitness.spoil(index, why);
+    }
+
     /// What is known of the machine's speed, from now on.
     pub fn set_measured(&self, measured: wire::Measured) {
         self.senses().measured = measured;
@@ -101,9 +112,10 @@ impl Prober {
     /// What moves from second to second.
     pub fn gauges(&self) -> MachineGauges {
         let mut senses = self.senses();
-        let Senses { system, family, cards, .. } = &mut *senses;
+        let Senses { system, family, cards, fitness, .. } = &mut *senses;
         let ram = Ram::read(system);
-        let (gpus, gpu_probe) = cards.read(Reopen::AfterFault);
+        let (mut gpus, gpu_probe) = cards.read(Reopen::AfterFault);
+        fitness.mark(&mut gpus);
         MachineGauges {
             ram_app_bytes: family.resident_bytes(system),
             ram_available_bytes: ram.available_bytes,

@@ -96,6 +96,7 @@ mod tests {
             driver: String::new(),
             load_percent: None,
             temperature_c: None,
+            unusable: None,
         };
         let card = CardRates {
             name: "NVIDIA GeForce RTX 3060".into(),

@@ -2,10 +2,10 @@
 //!
 //! Weights are read from the mapped file: what does not fit of them can be read again from disk, at a price that the
 //! speed shows. Cache and buffers cannot: where they do not fit, nothing runs.
-use super::place::{self, Context, KvHome, Split};
+use super::place::{self, Context, Split};
 use super::predict::{Load, Prediction, Predictor};
 use super::sizes::{Sizes, sum};
-use super::{Engine, GPU_BATCH, TIGHT_BYTES};
+use super::{Engine, TIGHT_BYTES};
 use crate::wire::{Hardware, Verdict, Wishes};
 
 /// Taken by the engine for any model: header, pool, stacks; and for each token of the vocabulary, with its merges. Source: resident
@@ -86,14 +86,9 @@ impl Planner<'_> {
 
     /// Memory and speed with a part of the model on a card that computes, when `n_tokens` are in the context.
     fn lay_out(&self, context: Context, split: Option<&Split>, n_tokens: u32) -> (Ram, Prediction) {
-        let ram = Ram::of(self.sizes, self.hardware, context, split, self.n_batch);
-        let load = Load {
-            split,
-            kv_types: context.kv_types,
-            n_tokens,
-            missing_bytes: ram.missing_bytes(),
-            n_batch: if split.is_some() { GPU_BATCH } else { self.n_batch },
-        };
+        let n_batch = split.map_or(self.n_batch, |split| split.n_batch);
+        let ram = Ram::of(self.sizes, self.hardware, context, split, n_batch);
+        let load = Load { split, kv_types: context.kv_types, n_tokens, missing_bytes: ram.missing_bytes(), n_batch };
         (ram, self.predictor.predict(self.sizes, &load))
     }
 }
@@ -141,10 +136,7 @@ impl Ram {
         n_batch: u32,
     ) -> Self {
         let on_card = |bytes: fn(&Split) -> u64| split.map_or(0, bytes);
-        let n_kept = match split {
-            Some(split) if split.kv_home == KvHome::Card => sizes.layers.len() - split.n_layers as usize,
-            _ => sizes.layers.len(),
-        };
+        let n_kept = sizes.layers.len() - split.map_or(0, |split| split.n_layers as usize);
         let kept = sizes.layers.iter().take(n_kept);
         Self {
             dense_bytes: sizes.dense_bytes().saturating_sub(on_card(|split| split.dense_bytes)),

@@ -45,6 +45,12 @@ pub(crate) fn n_expert_layers_on_card(plan: &Plan) -> u32 {
     if is_card_used(plan) { plan.layers.iter().filter(is_there).count() as u32 } else { 0 }
 }
 
+/// Layers of which a card computes what every token needs.
+pub(crate) fn n_layers_on_card(plan: &Plan) -> u32 {
+    let is_there = |layer: &&PlanLayer| matches!(layer.mixer, Place::Gpu { .. });
+    if is_card_used(plan) { plan.layers.iter().filter(is_there).count() as u32 } else { 0 }
+}
+
 /// Layer by layer as the plan says; the head lies with the last layers, embeddings in main memory.
 fn placement(plan: &Plan) -> Placement {
     let layer = |layer: &PlanLayer| {

@@ -4,9 +4,9 @@
 //! command and log prints this one plan. Whether the engine knows the model at all is not asked here: that is
 //! `ModelFacts::refusal`.
 //!
-//! As long as the engine computes on the processor alone (`Engine::PRESENT`), what must be true now is planned for the processor:
-//! lines, layers, memory bar, context, threads, speed and verdict count the whole model in main memory, and
-//! `Plan::cpu_computes` says so. What a card will take over is planned beside it: its bar, and llama.cpp's command.
+//! Where a card is there but cannot compute (`Engine::CpuOnly`), what must be true now is planned for the processor: lines,
+//! layers, memory bar, context, threads, speed and verdict count the whole model in main memory, and `Plan::cpu_computes`
+//! says so and why. What the card could take over is planned beside it: its bar, and llama.cpp's command.
 mod cards;
 mod choose;
 mod kernels;
@@ -29,7 +29,7 @@ mod words;
 mod tests;
 
 pub use load::load_options;
-pub(crate) use load::n_expert_layers_on_card;
+pub(crate) use load::{is_card_used, n_expert_layers_on_card, n_layers_on_card};
 pub use pick::{Candidate, Pick, pick};
 pub use reads::TokenReads;
 pub use refusal::{PlanRefusal, check_loadable};
@@ -68,8 +68,11 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// What this version's engine does.
-    pub const PRESENT: Self = Self::CpuOnly;
+    /// What computes on a machine.
+    pub fn of(hardware: &Hardware) -> Self {
+        let can_compute = hardware.gpus.iter().any(|gpu| gpu.unusable.is_none());
+        if can_compute { Self::WithGpu } else { Self::CpuOnly }
+    }
 }
 
 /// What a plan needs of a header: a few kilobytes instead of a vocabulary.
@@ -102,7 +105,7 @@ impl Outline {
 
 /// Plans a model on a machine as it is now. What the caller will unload first, it adds to the machine's free memory.
 pub fn plan(facts: &ModelFacts, hardware: &Hardware, wishes: &Wishes) -> Result<Plan, PlanRefusal> {
-    plan_outline(&Outline::of(facts)?, hardware, wishes, Engine::PRESENT)
+    plan_outline(&Outline::of(facts)?, hardware, wishes, Engine::of(hardware))
 }
 
 /// The same from what was kept of a header, for any engine.

@@ -1,9 +1,9 @@
 //! The parts of a plan: a line for each, with its reason, the bars of both memories, where each layer lives, and what the time
 //! of a token goes to.
-use super::place::{KvHome, Split};
+use super::Draft;
+use super::place::Split;
 use super::sizes::Layer;
 use super::words::{size, tokens_short};
-use super::{Draft, GPU_BATCH};
 use crate::wire::{BarPart, CostKind, MemoryBar, Part, Place, PlanLayer, PlanLine, Text, TokenCost};
 
 impl Draft<'_> {
@@ -54,7 +54,10 @@ impl Draft<'_> {
             Part::Buffers,
             Text::new("Buffers and driver", "缓冲区与驱动"),
             split.buffers_bytes,
-            Text::new(format!("For {GPU_BATCH} tokens at a time."), format!("一次处理 {GPU_BATCH} 个词元所需。")),
+            Text::new(
+                format!("For {} tokens at a time.", split.n_batch),
+                format!("一次处理 {} 个词元所需。", split.n_batch),
+            ),
         );
     }
 
@@ -138,9 +141,15 @@ impl Draft<'_> {
     fn why_in_ram(&self) -> Text {
         let has_card = !self.planner.hardware.gpus.is_empty();
         match self.split() {
+            Some(_) if self.sizes().layers.iter().any(|layer| layer.is_dense_foreign) => {
+                Text::new("The card has no program for all of them.", "显卡没有针对其中部分权重的计算程序。")
+            }
             Some(_) => Text::new("No room left on the card.", "显卡上已放不下。"),
             None if self.with_card.is_some() && self.card_split().is_some() => {
-                Text::new("This version computes on the processor.", "当前版本由处理器计算。")
+                Text::new("The processor computes alone.", "仅由处理器计算。")
+            }
+            None if has_card && self.sizes().is_head_foreign => {
+                Text::new("The card has no program for these weights.", "显卡没有针对这种权重的计算程序。")
             }
             None if has_card && self.planner.wishes.n_gpu_layers == Some(0) => {
                 Text::new("As wished, nothing goes on the card.", "按你的设置，不使用显卡。")
@@ -156,9 +165,6 @@ impl Draft<'_> {
     }
 
     fn why_kv(&self) -> Text {
-        if self.split().is_some_and(|split| split.kv_home == KvHome::Ram && split.n_layers > 0) {
-            return Text::new("On the card it would crowd layers out.", "放在显卡上会挤走一些层。");
-        }
         let (n_cached, n_layers) = (self.sizes().n_layers_with_cache(), self.sizes().layers.len());
         if n_cached < n_layers {
             Text::new(
@@ -179,14 +185,13 @@ impl Draft<'_> {
             _ => Place::Ram,
         };
         let (n_dense, n_experts) = split.map_or((0, 0), |split| (split.n_layers, split.n_expert_layers));
-        let is_cache_there = split.is_some_and(|split| split.kv_home == KvHome::Card);
         let with_place = |(i, layer): (usize, &Layer)| {
             let from_last = (layers.len() - i) as u32;
             let is_there = from_last <= n_dense;
             PlanLayer {
                 keeps: layer.kv.keeps(),
                 mixer: place(is_there),
-                cache: place(is_there && is_cache_there),
+                cache: place(is_there),
                 experts: (layer.experts_bytes > 0).then(|| place(from_last <= n_experts)),
             }
         };
@@ -254,7 +259,7 @@ impl Draft<'_> {
 
     /// Tokens of a prompt that are read at once.
     pub(super) fn n_batch(&self) -> u32 {
-        if self.split().is_some() { GPU_BATCH } else { self.planner.n_batch }
+        self.split().map_or(self.planner.n_batch, |split| split.n_batch)
     }
 }
 

@@ -5,8 +5,8 @@
 //! ways to fill a card is best is not decided here.
 use tandem_engine::kv::KvTypes;
 
-use super::GPU_BATCH;
 use super::sizes::{Sizes, sum};
+use super::{GPU_BATCH, MAX_BATCH};
 use crate::wire::{Gpu, Hardware, Wishes};
 
 /// Left free on a card: other programs breathe, and a display driver that runs short moves memory silently.
@@ -26,25 +26,17 @@ const MASK_BYTES: u64 = 2;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Split {
     pub(super) gpu: Gpu,
+    /// Tokens of a prompt that are computed at once, on both devices.
+    pub(super) n_batch: u32,
     /// Layers whose dense part is on the card, counted from the last; the head is too.
     pub(super) n_layers: u32,
     /// Layers among them whose routed experts are too, counted from the last.
     pub(super) n_expert_layers: u32,
-    pub(super) kv_home: KvHome,
     pub(super) dense_bytes: u64,
     pub(super) experts_bytes: u64,
     pub(super) head_bytes: u64,
     pub(super) kv_bytes: u64,
     pub(super) buffers_bytes: u64,
-}
-
-/// Where the cache of layers on a card lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KvHome {
-    /// With them.
-    Card,
-    /// In main memory: where it would crowd the layers out.
-    Ram,
 }
 
 /// What a layer brings along when it goes on a card.
@@ -78,26 +70,23 @@ pub(super) fn splits(
     let Some(gpu) = card(hardware).filter(|_| n_gpu_layers != Some(0)) else { return Vec::new() };
     let n_layers = sizes.n_layers();
     let n_most_experts = wishes.n_expert_layers.unwrap_or(n_layers);
-    let room = Room { sizes, gpu, budget_bytes: budget(gpu, hardware), context, n_most_experts };
+    let n_batch = wishes.n_batch.map_or(GPU_BATCH, |n| n.clamp(1, MAX_BATCH));
+    let room = Room { sizes, gpu, budget_bytes: budget(gpu, hardware), context, n_batch, n_most_experts };
     if let Some(wish) = n_gpu_layers {
         let n_most = wish.saturating_sub(1 + sizes.n_layers_ahead).min(n_layers);
-        return room.fill(Fill::WholeLayers, KvHome::Card, n_most).into_iter().collect();
+        return room.fill(Fill::WholeLayers, n_most).into_iter().collect();
     }
-    let usual = room.fill(Fill::DenseFirst, KvHome::Card, n_layers);
-    let is_crowded = usual.as_ref().is_none_or(|split| split.n_layers < n_layers);
-    let mut ways = vec![usual];
-    if is_crowded {
-        ways.push(room.fill(Fill::DenseFirst, KvHome::Ram, n_layers));
-    }
+    let mut ways = vec![room.fill(Fill::DenseFirst, n_layers)];
     if sizes.has_experts() {
-        ways.push(room.fill(Fill::WholeLayers, KvHome::Card, n_layers));
+        ways.push(room.fill(Fill::WholeLayers, n_layers));
     }
     ways.into_iter().flatten().collect()
 }
 
-/// The card that is used: the one with most free memory.
+/// The card that is used: one that computes, then the one with most free memory.
 pub(super) fn card(hardware: &Hardware) -> Option<&Gpu> {
-    hardware.gpus.iter().max_by_key(|gpu| (gpu.vram_free_bytes, std::cmp::Reverse(gpu.index)))
+    let rank = |gpu: &&Gpu| (gpu.unusable.is_none(), gpu.vram_free_bytes, std::cmp::Reverse(gpu.index));
+    hardware.gpus.iter().max_by_key(rank)
 }
 
 /// What may be allocated on a card.
@@ -121,32 +110,37 @@ struct Room<'a> {
     gpu: &'a Gpu,
     budget_bytes: u64,
     context: Context,
+    n_batch: u32,
     /// Most layers whose experts may lie here.
     n_most_experts: u32,
 }
 
 impl Room<'_> {
-    fn fill(&self, fill: Fill, kv_home: KvHome, n_most: u32) -> Option<Split> {
+    /// As much as fits; what the card cannot multiply stays with what lies before it.
+    fn fill(&self, fill: Fill, n_most: u32) -> Option<Split> {
         let sizes = self.sizes;
+        if sizes.is_head_foreign {
+            return None;
+        }
         let is_capped = fill == Fill::WholeLayers && sizes.has_experts();
         let n_most = if is_capped { n_most.min(self.n_most_experts) } else { n_most };
         let mut split = Split {
             gpu: self.gpu.clone(),
+            n_batch: self.n_batch,
             n_layers: 0,
             n_expert_layers: 0,
-            kv_home,
             dense_bytes: 0,
             experts_bytes: 0,
             head_bytes: sizes.moved_head_bytes(),
             kv_bytes: 0,
-            buffers_bytes: buffers(sizes, self.context.length),
+            buffers_bytes: buffers(sizes, self.context.length, self.n_batch),
         };
         let mut left = self.budget_bytes.checked_sub(split.bytes())?;
         for layer in sizes.layers.iter().rev().take(n_most as usize) {
-            let kv_bytes = match kv_home {
-                KvHome::Card => layer.kv.bytes(self.context.length, GPU_BATCH, self.context.kv_types),
-                KvHome::Ram => 0,
-            };
+            if layer.is_dense_foreign || (fill == Fill::WholeLayers && layer.is_experts_foreign) {
+                break;
+            }
+            let kv_bytes = layer.kv.bytes(self.context.length, self.n_batch, self.context.kv_types);
             let experts_bytes = if fill == Fill::WholeLayers { layer.experts_bytes } else { 0 };
             let Some(rest) = left.checked_sub(sum([layer.dense_bytes, kv_bytes, experts_bytes])) else { break };
             left = rest;
@@ -159,13 +153,15 @@ impl Room<'_> {
         // Experts of a few layers would help less than the dense part of the others.
         if fill == Fill::DenseFirst && split.n_layers == sizes.n_layers() {
             for layer in sizes.layers.iter().rev().take(self.n_most_experts as usize) {
-                let Some(rest) = left.checked_sub(layer.experts_bytes) else { break };
+                let Some(rest) = left.checked_sub(layer.experts_bytes).filter(|_| !layer.is_experts_foreign) else {
+                    break;
+                };
                 left = rest;
                 split.n_expert_layers += 1;
                 split.experts_bytes = split.experts_bytes.saturating_add(layer.experts_bytes);
             }
         }
-        Some(split)
+        (split.n_layers == 0 || split.n_layers >= sizes.n_joined_layers()).then_some(split)
     }
 }
 
@@ -203,8 +199,8 @@ impl Split {
 
 /// Buffers on a card that holds the head, with the driver's share: logits and activations of a chunk, the mask.
 /// Source: fit to reported compute buffers, `max(300 MiB, …) x 1.15`.
-fn buffers(sizes: &Sizes, context: u32) -> u64 {
-    let batch = u64::from(GPU_BATCH);
+fn buffers(sizes: &Sizes, context: u32, n_batch: u32) -> u64 {
+    let batch = u64::from(n_batch);
     let values = sizes.n_vocab.saturating_add(sizes.values_per_token).saturating_mul(batch);
     let mask = batch.saturating_mul(u64::from(context)).saturating_mul(MASK_BYTES);
     let bytes = values.saturating_mul(F32_BYTES).saturating_add(mask).max(300 << 20);

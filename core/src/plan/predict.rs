@@ -3,7 +3,7 @@
 use tandem_engine::kv::KvTypes;
 
 use super::cards::CardSpeed;
-use super::place::{KvHome, Split};
+use super::place::Split;
 use super::sizes::{Sizes, sum};
 use super::speed::{Forecast, Range, Rates, Work};
 
@@ -179,24 +179,16 @@ impl Shares {
         let card_layers = split.dense_bytes as f64 + split.experts_bytes as f64 * share;
         let n_card = split.n_layers as usize;
         let (below, above) = sizes.layers.split_at(n_layers - n_card);
-        let (card_cache, ram_cache) = match split.kv_home {
-            KvHome::Card => (cache(above), cache(below)),
-            KvHome::Ram => (0.0, cache(&sizes.layers)),
-        };
         let n_expert_halves = f64::from(split.n_cpu_moe_layers(sizes));
-        let n_cache_halves = match split.kv_home {
-            KvHome::Card => 0.0,
-            KvHome::Ram => above.iter().filter(|layer| layer.kv.is_cached()).count() as f64,
-        };
-        let cpu_halves = 2.0 * below.len() as f64 + n_expert_halves + n_cache_halves;
+        let cpu_halves = 2.0 * below.len() as f64 + n_expert_halves;
         Self {
             cpu_weights: ratio(layers - card_layers, layers + head),
             cpu_layers: ratio(layers - card_layers, layers),
             cpu_halves: ratio(cpu_halves, 2.0 * n_layers as f64).min(1.0),
-            cpu_cache_bytes: ram_cache,
-            card_bytes: card_layers + head + card_cache,
+            cpu_cache_bytes: cache(below),
+            card_bytes: card_layers + head + cache(above),
             n_card_layers: n_card as f64,
-            n_hand_overs: n_expert_halves + n_cache_halves + if below.is_empty() { 0.0 } else { 1.0 },
+            n_hand_overs: n_expert_halves + if below.is_empty() { 0.0 } else { 1.0 },
         }
     }
 }

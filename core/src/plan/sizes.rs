@@ -1,9 +1,13 @@
 //! What a model weighs, part by part, added up from its tensor table.
+use std::collections::BTreeSet;
+
 use tandem_engine::arch::{self, Survey};
+use tandem_engine::cuda;
 use tandem_engine::gguf::{GgufError, ModelFacts, TensorFacts};
 
 use super::kv::LayerKv;
 use super::refusal::PlanRefusal;
+use crate::wire::Keeps;
 
 /// A model's parts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,6 +20,9 @@ pub(super) struct Sizes {
     /// Output head and what else lies outside the layers; without a head of its own, the embeddings serve.
     pub(super) head_bytes: u64,
     pub(super) head_is_tied: bool,
+    /// Types of weights that cards do not multiply, and whether the head is of one.
+    pub(super) foreign_types: BTreeSet<String>,
+    pub(super) is_head_foreign: bool,
     /// Experts per layer, and how many of them a token uses.
     pub(super) n_experts: u32,
     pub(super) n_experts_used: u32,
@@ -37,6 +44,9 @@ pub(super) struct Layer {
     pub(super) experts_bytes: u64,
     pub(super) experts_elems: u64,
     pub(super) kv: LayerKv,
+    /// Whether a card cannot multiply what every token needs, or the experts.
+    pub(super) is_dense_foreign: bool,
+    pub(super) is_experts_foreign: bool,
 }
 
 impl Sizes {
@@ -69,22 +79,45 @@ impl Sizes {
     }
 
     fn add(&mut self, tensor: &TensorFacts) {
+        // Vectors are decoded at load.
+        let is_foreign = tensor.shape.len() > 1 && !cuda::supports(tensor.tensor_type);
         let layer = ModelFacts::layer_of(&tensor.name).map(|(i, rest)| (self.layers.get_mut(i), rest));
-        match layer {
+        let could_move = match layer {
             // Layers that predict tokens further ahead are not read.
-            Some((None, _)) => {}
+            Some((None, _)) => false,
             Some((Some(layer), rest)) if is_routed(rest) => {
                 layer.experts_bytes = layer.experts_bytes.saturating_add(tensor.n_bytes);
                 layer.experts_elems = layer.experts_elems.saturating_add(elems(tensor));
+                layer.is_experts_foreign |= is_foreign;
+                true
             }
             Some((Some(layer), _)) => {
                 layer.dense_bytes = layer.dense_bytes.saturating_add(tensor.n_bytes);
                 layer.dense_elems = layer.dense_elems.saturating_add(elems(tensor));
+                layer.is_dense_foreign |= is_foreign;
+                true
             }
             None if matches!(tensor.name.as_str(), "token_embd.weight" | "per_layer_token_embd.weight") => {
                 self.embeddings_bytes = self.embeddings_bytes.saturating_add(tensor.n_bytes);
+                self.head_is_tied && tensor.name == "token_embd.weight"
             }
-            None => self.head_bytes = self.head_bytes.saturating_add(tensor.n_bytes),
+            None => {
+                self.head_bytes = self.head_bytes.saturating_add(tensor.n_bytes);
+                tensor.name == "output.weight"
+            }
+        };
+        if is_foreign && could_move {
+            self.is_head_foreign |= ModelFacts::layer_of(&tensor.name).is_none();
+            self.foreign_types.insert(tensor.tensor_type.row().name.to_owned());
+        }
+    }
+
+    /// Layers at the end that go on a card together or not at all: those that keep nothing may read the caches of the two before.
+    pub(super) fn n_joined_layers(&self) -> u32 {
+        let keeps_nothing = |layer: &&Layer| layer.kv.keeps() == Keeps::Nothing;
+        match self.layers.iter().rev().take_while(keeps_nothing).count() as u32 {
+            0 => 0,
+            n => (n + 2).min(self.n_layers()),
         }
     }
 

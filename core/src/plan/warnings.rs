@@ -2,7 +2,7 @@
 use super::choose::ContextWhy;
 use super::place::{self, Context};
 use super::words::{about, grouped, size};
-use super::{Draft, TIGHT_BYTES};
+use super::{Draft, Engine, TIGHT_BYTES};
 use crate::wire::{DiskKind, FileUse, GpuProbe, Hardware, Text};
 
 /// Other programs' memory that is worth a word: a few of them closed give it back.
@@ -28,6 +28,8 @@ impl Draft<'_> {
             self.swapping(),
             self.hard_disk(),
             self.others_on_card(),
+            self.full_card(),
+            self.foreign_types(),
             self.windows_margin(),
             self.one_module(),
             self.slow_cpu(),
@@ -203,6 +205,33 @@ impl Draft<'_> {
                     "Other programs hold {others} of the card. Without them {more} more {layers_en} {are}: about {gain_en} more."
                 ),
                 format!("其他程序占用了 {others} 显存。腾出后可多放 {more} 层，每秒约快 {gain_zh}。"),
+            )
+        })
+    }
+
+    /// A card that computes, and on which others leave too little.
+    fn full_card(&self) -> Option<Text> {
+        let is_wanted = self.planner.engine == Engine::WithGpu && self.planner.wishes.n_gpu_layers != Some(0);
+        let gpu = place::card(self.hardware()).filter(|_| is_wanted && self.split().is_none())?;
+        let others = gpu.vram_total_bytes.saturating_sub(gpu.vram_free_bytes);
+        (others >= MUCH_VRAM_BYTES).then(|| {
+            let (others, free) = (size(others), size(gpu.vram_free_bytes));
+            Text::new(
+                format!("Other programs hold {others} of the card and leave {free}: too little to use it."),
+                format!("其他程序占用了 {others} 显存，只剩 {free}，不足以使用显卡。"),
+            )
+        })
+    }
+
+    /// Weights that a card that computes has no program for.
+    fn foreign_types(&self) -> Option<Text> {
+        let types = &self.sizes().foreign_types;
+        let is_wanted = self.planner.engine == Engine::WithGpu && self.planner.wishes.n_gpu_layers != Some(0);
+        (is_wanted && !types.is_empty()).then(|| {
+            let types = types.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            Text::new(
+                format!("Weights in {types} stay with the processor: the card has no program for them."),
+                format!("{types} 类型的权重留给处理器：显卡没有对应的计算程序。"),
             )
         })
     }

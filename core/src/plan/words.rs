@@ -4,7 +4,7 @@ use tandem_engine::kv::{KvType, KvTypes};
 use super::choose::{ContextWhy, KvWhy};
 use super::layout::Layout;
 use super::parts::gpu_bar;
-use super::place::{KvHome, Split};
+use super::place::Split;
 use super::predict::Prediction;
 use super::quality::quality;
 use super::sizes::Sizes;
@@ -44,7 +44,7 @@ impl Draft<'_> {
             disk_bar: self.disk_bar(),
             speed: speed(self.layout()),
             token_costs: self.token_costs(),
-            cpu_computes: split.filter(|_| self.split().is_none()).map(|_| cpu_computes()),
+            cpu_computes: split.filter(|_| self.split().is_none()).map(cpu_computes),
             warnings: self.warnings(),
             llama_cpp_command: self.llama_cpp_command(),
             contexts: self.contexts,
@@ -259,12 +259,9 @@ impl Draft<'_> {
             push("-fa", &"on");
         }
         push("-t", &self.threads.n);
-        let n_batch = if split.is_some() { GPU_BATCH } else { self.planner.n_batch };
+        let n_batch = split.map_or(self.planner.n_batch, |split| split.n_batch);
         push("-b", &n_batch);
         push("-ub", &n_batch);
-        if split.is_some_and(|split| split.kv_home == KvHome::Ram) {
-            command.push("--no-kv-offload".to_owned());
-        }
         if layout.ram.spare_bytes() >= TIGHT_BYTES && self.planner.wishes.file_use != Some(FileUse::AsNeeded) {
             command.push("--no-mmap".to_owned());
         }
@@ -289,11 +286,18 @@ fn speed(layout: &Layout) -> Speed {
     }
 }
 
-fn cpu_computes() -> Text {
+/// Why a card that could take its share does not.
+fn cpu_computes(split: &Split) -> Text {
+    let alone = Text::new("the processor computes alone", "仅由处理器计算");
+    let Text { en, zh } = split.gpu.unusable.as_ref().unwrap_or(&alone);
     Text::new(
-        "This version computes on the processor, with the whole model in memory; speed and memory are given for that. \
-         The graphics card shows what it will take over.",
-        "当前版本由处理器计算，整个模型放在内存中，速度和内存均按此给出；显卡一侧显示的是今后由它承担的部分。",
+        format!(
+            "The graphics card is not used: {en}. Speed and memory are given for the processor, with the whole model in \
+             memory; the card's side shows what it could take over."
+        ),
+        format!(
+            "未使用显卡：{zh}。速度和内存均按处理器计算、整个模型放在内存中给出；显卡一侧显示的是它可以承担的部分。"
+        ),
     )
 }
 

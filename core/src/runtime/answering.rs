@@ -91,7 +91,10 @@ impl<'a> Answering<'a> {
                     self.runtime.report(&self.loaded, &stats);
                     return Ok((reason, stats));
                 }
-                Ok(GenerateEvent::Failed(error)) => return Err(error),
+                Ok(GenerateEvent::Failed(error)) => {
+                    self.runtime.failed(&error);
+                    return Err(error);
+                }
                 Err(RecvTimeoutError::Timeout) => Step::Tick,
                 Err(RecvTimeoutError::Disconnected) => return Err(EngineError::Cancelled),
             };

@@ -1,12 +1,13 @@
 //! What a load gives up, rung by rung, when memory is short: first a copy of the file, and on a card that is short some layers'
-//! experts; then the chunk in which prompts are read, then the precision of the cache, then the context. Each rung is a
-//! wish, so that the plan stays one plan; what was given up is said in a sentence.
+//! experts; then the chunk in which prompts are read, then the precision of the cache, then the context, and where the card is
+//! still short, the card. Each rung is a wish, so that the plan stays one plan; what was given up is said in a sentence.
 
+use tandem_engine::cuda::CudaError;
 use tandem_engine::error::EngineError;
 use tandem_engine::place::Device;
 
-use crate::error::Explain;
-use crate::plan::{n_expert_layers_on_card, tokens_short};
+use crate::error::{Explain, spoiled_card};
+use crate::plan::{is_card_used, n_expert_layers_on_card, n_layers_on_card, tokens_short};
 use crate::wire::{ErrorCode, Failure, FileUse, Plan, Text, Wishes};
 
 /// Prompts are read in chunks no smaller: below this every chunk costs about the same.
@@ -25,6 +26,7 @@ enum Rung {
     Batch,
     KvType,
     Context,
+    Card,
 }
 
 /// Why a load has ended.
@@ -34,29 +36,34 @@ pub(super) struct LoadStop {
     pub(super) failure: Failure,
     /// The device whose memory is short, if that is it.
     pub(super) short_on: Option<Device>,
+    /// The card that is not to be used again.
+    pub(super) spoiled: Option<u32>,
 }
 
 impl From<EngineError> for LoadStop {
     fn from(error: EngineError) -> Self {
-        let device = match &error {
-            EngineError::DoesNotFit { device, .. } => Some(*device),
-            _ => None,
+        let (device, spoiled) = match &error {
+            EngineError::DoesNotFit { device, .. } => (Some(*device), None),
+            EngineError::Cuda(CudaError::OutOfMemory { index, .. }) => (Some(Device::Cuda(*index)), None),
+            EngineError::Cuda(error) => (None, spoiled_card(error)),
+            _ => (None, None),
         };
         let stop = Self::from(error.explain());
-        Self { short_on: device.or(stop.short_on), ..stop }
+        Self { short_on: device.or(stop.short_on), spoiled, ..stop }
     }
 }
 
 impl From<Failure> for LoadStop {
     fn from(failure: Failure) -> Self {
         let short_on = (failure.code == ErrorCode::OutOfMemory).then_some(Device::Cpu);
-        Self { failure, short_on }
+        Self { failure, short_on, spoiled: None }
     }
 }
 
 /// The way down from what was wished.
 #[derive(Clone, Debug)]
 pub(super) struct Ladder {
+    top: Wishes,
     wishes: Wishes,
     last: Option<Rung>,
     has_refused_kv: bool,
@@ -65,7 +72,12 @@ pub(super) struct Ladder {
 impl Ladder {
     /// At the top: nothing is given up.
     pub(super) fn new(wishes: &Wishes) -> Self {
-        Self { wishes: wishes.clone(), last: None, has_refused_kv: false }
+        Self { top: wishes.clone(), wishes: wishes.clone(), last: None, has_refused_kv: false }
+    }
+
+    /// Begins anew with the processor alone.
+    pub(super) fn leave_card(&mut self) {
+        *self = Self::new(&Wishes { n_gpu_layers: Some(0), ..self.top.clone() });
     }
 
     /// What to wish now.
@@ -86,7 +98,7 @@ impl Ladder {
 
     /// Steps down after a load as `plan` says has failed; false if that was no matter of memory, or the last rung.
     pub(super) fn step(&mut self, plan: &Plan, stop: &LoadStop) -> bool {
-        let LoadStop { failure, short_on } = stop;
+        let LoadStop { failure, short_on, .. } = stop;
         let is_memory = short_on.is_some();
         let n_experts = n_expert_layers_on_card(plan);
         // A model whose heads do not go into the blocks of such a cache says so.
@@ -104,7 +116,7 @@ impl Ladder {
             // In main memory they are as good, only slower; a quarter at a time, so that few loads are tried.
             self.wishes.n_expert_layers = Some(n_experts - n_experts.div_ceil(4));
             Rung::ExpertLayers
-        } else if plan.n_batch > LEAST_BATCH {
+        } else if plan.n_batch > LEAST_BATCH && self.wishes.n_batch.is_none_or(|n| n > LEAST_BATCH) {
             self.wishes.n_batch = Some((plan.n_batch / 4).max(LEAST_BATCH));
             Rung::Batch
         } else if LARGE_KV.contains(&plan.kv_type.as_str()) && !self.has_refused_kv {
@@ -113,20 +125,48 @@ impl Ladder {
         } else if plan.context_length > LEAST_CONTEXT {
             self.wishes.context_length = Some((plan.context_length / 2).max(LEAST_CONTEXT));
             Rung::Context
+        } else if is_card_used(plan) && matches!(short_on, Some(Device::Cuda(_))) {
+            self.leave_card();
+            Rung::Card
         } else {
             return false;
         };
         tracing::warn!(?rung, message = failure.message.en, "memory is short; the load steps down");
-        self.last = Some(rung);
+        self.last = Some(rung).filter(|rung| *rung != Rung::Card);
         true
+    }
+}
+
+/// That a card does not compute, and why.
+pub(super) fn without_card(why: &Text) -> Text {
+    Text::new(format!("The graphics card is not used: {}.", why.en), format!("未使用显卡：{}。", why.zh))
+}
+
+/// Both, if there are two.
+pub(super) fn joined(first: Option<Text>, second: Option<Text>) -> Option<Text> {
+    match (first, second) {
+        (Some(first), Some(second)) => {
+            Some(Text::new(format!("{} {}", first.en, second.en), format!("{}{}", first.zh, second.zh)))
+        }
+        (first, second) => first.or(second),
     }
 }
 
 /// What `plan` gave up against the plan that more free memory would allow, in one sentence.
 pub(super) fn given_up(ample: &Plan, plan: &Plan) -> Option<Text> {
     let mut parts = Vec::new();
+    let is_left = is_card_used(ample) && !is_card_used(plan);
+    let n_layers_moved = n_layers_on_card(ample).saturating_sub(n_layers_on_card(plan));
     let n_moved = n_expert_layers_on_card(ample).saturating_sub(n_expert_layers_on_card(plan));
-    if n_moved > 0 {
+    if is_left {
+        parts.push(Text::new("the graphics card is not used", "未使用显卡"));
+    } else if n_layers_moved > 0 {
+        let layers = if n_layers_moved == 1 { "layer is" } else { "layers are" };
+        parts.push(Text::new(
+            format!("{n_layers_moved} {layers} in memory instead of on the card"),
+            format!("{n_layers_moved} 层放在内存，而非显卡"),
+        ));
+    } else if n_moved > 0 {
         let layers = if n_moved == 1 { "layer" } else { "layers" };
         parts.push(Text::new(
             format!("the experts of {n_moved} {layers} are in memory instead of on the card"),
@@ -233,6 +273,38 @@ mod tests {
         assert_eq!(said.zh, format!("内存不足：{n} 层的专家放在内存，而非显卡。"));
         assert!(ladder.step(&plan, &card_is_full()));
         assert!(ladder.wishes().n_batch < Some(first.n_batch), "then the next rung");
+    }
+
+    #[test]
+    fn a_card_that_stays_full_is_left_at_the_end_with_nothing_else_given_up() {
+        let plan_with = with_card();
+        let wishes = Wishes { n_threads: Some(2), ..Wishes::default() };
+        let mut ladder = Ladder::new(&wishes);
+        let full: LoadStop =
+            EngineError::from(CudaError::OutOfMemory { index: 0, needed_bytes: 2, free_bytes: 1 }).into();
+        assert_eq!(full.short_on, Some(Device::Cuda(0)));
+        let first = plan_with(ladder.wishes());
+        let mut plan = first.clone();
+        while is_card_used(&plan) {
+            assert!(ladder.step(&plan, &full));
+            plan = plan_with(ladder.wishes());
+        }
+        assert_eq!(ladder.wishes(), &Wishes { n_gpu_layers: Some(0), ..wishes });
+        let said = given_up(&first, &plan).unwrap();
+        assert!(said.en.starts_with("Memory is short: the graphics card is not used"), "{}", said.en);
+        assert!(ladder.step(&plan, &out_of_memory()), "and the processor's ladder begins at its top");
+        assert!(!Ladder::new(&Wishes::default()).step(&Plan { n_batch: 32, ..example() }, &wrong()));
+    }
+
+    fn wrong() -> LoadStop {
+        EngineError::from(CudaError::WrongResult { index: 1, what: "attention of 1".to_owned() }).into()
+    }
+
+    #[test]
+    fn a_card_that_is_wrong_is_no_matter_of_memory() {
+        assert_eq!((wrong().short_on, wrong().spoiled), (None, Some(1)));
+        let busy: LoadStop = EngineError::from(CudaError::Busy { index: 1 }).into();
+        assert_eq!((busy.short_on, busy.spoiled), (None, None));
     }
 
     #[test]

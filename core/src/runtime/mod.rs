@@ -4,6 +4,7 @@
 //! load, stop, a caller that has gone) may come from any thread at any time.
 
 mod answering;
+mod cards;
 mod ladder;
 pub mod sampling;
 mod watch;
@@ -25,15 +26,18 @@ use tandem_engine::token::Tokenizer;
 use tandem_engine::worker::{GenerateStats, LoadEvent as EngineLoadEvent, Ready, Worker};
 
 use crate::calibrate::{Answered, machine_name, outcome};
-use crate::error::{Explain, cancelled};
+use crate::error::{Explain, cancelled, spoiled_card};
 use crate::hardware::Prober;
 use crate::library::Library;
 use crate::plan::{self, Engine, Forecast, Outline, PlanRefusal, check_loadable};
 use crate::prompt::Template;
 use crate::wire::{
-    ErrorCode, Failure, FileUse, Hardware, LibraryModel, LoadEvent, LoadRequest, Outcome, Part, Phase, Plan,
-    RuntimeState, Sampling, Text, Wishes,
+    CardMemory, ErrorCode, Failure, FileUse, Hardware, LibraryModel, LoadEvent, LoadRequest, Outcome, Part, Phase,
+    Plan, RuntimeState, Sampling, Text, Wishes,
 };
+
+/// What a desktop with a browser holds of a card: nothing to complain of.
+const DESKTOP_VRAM_BYTES: u64 = 768 << 20;
 
 /// What the runtime tells without being asked.
 pub enum Change {
@@ -64,8 +68,10 @@ pub struct Loaded {
     pub model: LibraryModel,
     /// How it runs.
     pub plan: Plan,
-    /// What was given up because memory was short.
+    /// What was given up because memory was short, or the card failed.
     pub given_up: Option<Text>,
+    /// What it holds on graphics cards.
+    pub cards: Vec<CardMemory>,
     load_ms: f64,
     wishes: Wishes,
     outline: Outline,
@@ -163,6 +169,7 @@ impl Runtime {
                 plan: Box::new(loaded.plan.clone()),
                 load_ms: loaded.load_ms,
                 given_up: loaded.given_up.clone(),
+                cards: loaded.cards.clone(),
             },
             Err(failure) => {
                 let model_id = request.model_id.clone();
@@ -236,9 +243,10 @@ impl Runtime {
         let template = Template::from_facts(&facts);
         let outline = Outline::of(&facts)?;
         let mut ladder = Ladder::new(&request.wishes);
+        let mut card_fault = None;
         let (plan, hardware, ready) = loop {
             let hardware = self.hardware(&path);
-            let plan = match plan::plan_outline(&outline, &hardware, ladder.wishes(), Engine::PRESENT) {
+            let plan = match plan::plan_outline(&outline, &hardware, ladder.wishes(), Engine::of(&hardware)) {
                 Err(PlanRefusal::NoRoom { .. }) if ladder.step_to_the_end() => continue,
                 planned => planned?,
             };
@@ -246,11 +254,21 @@ impl Runtime {
             match self.run_load(&path, plan::load_options(&plan)?, &model.id, turn, on) {
                 Ok(ready) => break (plan, hardware, ready),
                 Err(stop) if ladder.step(&plan, &stop) => {}
+                // Slower is better than not at all.
+                Err(stop) if plan::is_card_used(&plan) && stop.failure.code == ErrorCode::GpuFailed => {
+                    self.spoil(stop.spoiled, &stop.failure.message);
+                    card_fault = Some(stop.failure.message);
+                    ladder.leave_card();
+                }
                 Err(stop) => return Err(stop.failure),
             }
         };
         let forecast = plan::forecast(&facts, &hardware, &plan)?;
-        let given_up = given_up(&outline, &hardware, &request.wishes, &plan);
+        let n_gpu_layers = if card_fault.is_some() { Some(0) } else { request.wishes.n_gpu_layers };
+        let without_card = card_fault.as_ref().map(ladder::without_card);
+        let wished = Wishes { n_gpu_layers, ..request.wishes.clone() };
+        let given_up = ladder::joined(without_card, given_up(&outline, &hardware, &wished, &plan));
+        let cards = cards::card_memory(&plan, &hardware, &ready.gpu_memory);
         let tokenizer = ready.tokenizer.ok_or_else(|| Refusal::NoTokenizer.explain())?;
         let loaded = Loaded {
             forecast,
@@ -264,6 +282,7 @@ impl Runtime {
             model,
             plan,
             given_up,
+            cards,
             outline,
             tokenizer,
             template,
@@ -331,7 +350,7 @@ impl Runtime {
         }
         let hardware = self.hardware(Path::new(&loaded.model.path));
         let more_bytes = hardware.ram_available_bytes as i64 - loaded.ram_available_bytes as i64;
-        let fresh = plan::plan_outline(&loaded.outline, &hardware, &loaded.wishes, Engine::PRESENT).ok();
+        let fresh = plan::plan_outline(&loaded.outline, &hardware, &loaded.wishes, Engine::of(&hardware)).ok();
         let offer = fresh.and_then(|fresh| watch::offer(&loaded.plan, &fresh, more_bytes));
         let Some(offer) = self.shared().watch.saw(offer) else { return };
         let state = loaded.state(offer);
@@ -347,8 +366,29 @@ impl Runtime {
             let held_bytes = held_bytes(&loaded.plan);
             hardware.ram_available_bytes =
                 hardware.ram_total_bytes.min(hardware.ram_available_bytes.saturating_add(held_bytes));
+            for card in &loaded.cards {
+                let held_bytes = cards::held_bytes(card);
+                for gpu in hardware.gpus.iter_mut().filter(|gpu| gpu.index == card.index) {
+                    let free_bytes = gpu.vram_free_bytes.saturating_add(held_bytes);
+                    gpu.vram_free_bytes = free_bytes.min(gpu.vram_total_bytes);
+                }
+            }
         }
         hardware
+    }
+
+    /// What an answer's error says of a card.
+    fn failed(&self, error: &EngineError) {
+        if let EngineError::Cuda(error) = error {
+            self.spoil(spoiled_card(error), &error.explain().message);
+        }
+    }
+
+    /// A card that has failed is not planned for again.
+    fn spoil(&self, card: Option<u32>, why: &Text) {
+        if let Some(index) = card {
+            self.prober.spoil_card(index, why.clone());
+        }
     }
 
     /// Takes the next number: what is under way sees that it has been overtaken.
@@ -424,6 +464,7 @@ impl Loaded {
             plan: Box::new(self.plan.clone()),
             load_ms: self.load_ms,
             given_up: self.given_up.clone(),
+            cards: self.cards.clone(),
             offer,
         }
     }
@@ -433,8 +474,10 @@ impl Loaded {
 fn given_up(outline: &Outline, hardware: &Hardware, wishes: &Wishes, plan: &Plan) -> Option<Text> {
     let mut ample = hardware.clone();
     ample.ram_available_bytes = ample.ram_total_bytes;
-    ample.gpus.iter_mut().for_each(|gpu| gpu.vram_free_bytes = gpu.vram_total_bytes);
-    let ample = plan::plan_outline(outline, &ample, wishes, Engine::PRESENT).ok()?;
+    for gpu in &mut ample.gpus {
+        gpu.vram_free_bytes = gpu.vram_free_bytes.max(gpu.vram_total_bytes.saturating_sub(DESKTOP_VRAM_BYTES));
+    }
+    let ample = plan::plan_outline(outline, &ample, wishes, Engine::of(&ample)).ok()?;
     let given_up = ladder::given_up(&ample, plan)?;
     tracing::warn!(sentence = given_up.en, "the load gave something up");
     Some(given_up)

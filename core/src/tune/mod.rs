@@ -262,8 +262,8 @@ fn no_expert_layers(plan: &Plan) -> Option<Text> {
     let has_experts = plan.layers.iter().any(|layer| layer.experts.is_some());
     (has_experts && plan.cpu_computes.is_some()).then(|| {
         Text::new(
-            "Layers of experts on the card were not tried: this version computes on the processor.",
-            "未试运行“专家层放在显卡”：当前版本由处理器计算。",
+            "Layers of experts on the card were not tried: the processor computes alone.",
+            "未试运行“专家层放在显卡”：仅由处理器计算。",
         )
     })
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
-use super::Measured;
+use super::{Measured, Text};
 
 /// What this machine has, measured now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
@@ -66,7 +66,7 @@ pub struct Cpu {
 /// A graphics card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct Gpu {
-    /// NVML index.
+    /// The driver's index where it computes; another one where it does not.
     pub index: u32,
     /// Name.
     pub name: String,
@@ -82,6 +82,9 @@ pub struct Gpu {
     pub load_percent: Option<u32>,
     /// Temperature in °C, if told.
     pub temperature_c: Option<u32>,
+    /// Why it does not compute, if it does not.
+    #[serde(default)]
+    pub unusable: Option<Text>,
 }
 
 /// How the search for graphics cards ended.

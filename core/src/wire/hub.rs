@@ -189,7 +189,7 @@ pub struct PlanVersionsRequest {
     pub wishes: Wishes,
     /// Another machine than this one.
     pub machine: Option<Box<Hardware>>,
-    /// Plan as if the engine computed on the graphics card already.
+    /// Plan as if the graphics card computed even where it cannot.
     pub card_computes: bool,
 }
 

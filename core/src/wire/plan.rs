@@ -239,7 +239,7 @@ pub enum Part {
 pub enum Place {
     /// A graphics card's memory.
     Gpu {
-        /// NVML index.
+        /// Index of the card.
         index: u32,
     },
     /// Main memory.

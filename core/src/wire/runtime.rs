@@ -28,6 +28,9 @@ pub enum RuntimeState {
         load_ms: f64,
         /// What was given up because memory was short, in a sentence.
         given_up: Option<Text>,
+        /// What it holds on graphics cards.
+        #[serde(default)]
+        cards: Vec<CardMemory>,
         /// What a plan made now would do better, in a sentence: free memory has changed since the load.
         offer: Option<Text>,
     },
@@ -66,10 +69,40 @@ pub enum LoadEvent {
         load_ms: f64,
         /// What was given up because memory was short, in a sentence.
         given_up: Option<Text>,
+        /// What it holds on graphics cards.
+        #[serde(default)]
+        cards: Vec<CardMemory>,
     },
     /// Failed or cancelled.
     Failed {
         /// Why.
         failure: Failure,
     },
+}
+
+/// What a loaded model holds on a graphics card.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct CardMemory {
+    /// Index of the card.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Part by part.
+    pub parts: Vec<CardPart>,
+    /// What the driver says is free since.
+    #[ts(type = "number")]
+    pub free_bytes: u64,
+}
+
+/// One part of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct CardPart {
+    /// What it is.
+    pub what: Text,
+    /// What the plan said.
+    #[ts(type = "number")]
+    pub planned_bytes: u64,
+    /// What was allocated.
+    #[ts(type = "number")]
+    pub allocated_bytes: u64,
 }

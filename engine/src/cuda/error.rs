@@ -83,7 +83,7 @@ impl CudaError {
         use CUresult::*;
         let reason = reason(error);
         match error.0 {
-            CUDA_ERROR_DEVICE_UNAVAILABLE => Self::Busy { index },
+            CUDA_ERROR_DEVICE_UNAVAILABLE | CUDA_ERROR_OUT_OF_MEMORY => Self::Busy { index },
             CUDA_ERROR_INVALID_PTX
             | CUDA_ERROR_UNSUPPORTED_PTX_VERSION
             | CUDA_ERROR_INVALID_IMAGE

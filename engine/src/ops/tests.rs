@@ -31,7 +31,7 @@ impl Bench {
         // Opened once: the driver reads all kernels.
         static GPUS: OnceLock<Gpus> = OnceLock::new();
         let gpus = GPUS.get_or_init(|| {
-            tandem_simcuda::Simulator::load();
+            tandem_simcuda::drive();
             let mut placement = crate::place::Placement::all_cpu(1);
             placement.head = Device::Cuda(0);
             Gpus::open(&placement).unwrap()

@@ -39,6 +39,6 @@ mod exec;
 mod ptx;
 mod settings;
 
-pub use client::Simulator;
+pub use client::{Simulator, drive};
 pub use counters::{Counters, KernelCounters};
 pub use settings::{Card, Run, Settings};

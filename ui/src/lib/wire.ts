@@ -295,7 +295,7 @@ export type PlanVersionsRequest = {
   wishes: Wishes,
   /** Another machine than this one. */
   machine: Hardware | null,
-  /** Plan as if the engine computed on the graphics card already. */
+  /** Plan as if the graphics card computed even where it cannot. */
   card_computes: boolean,
 };
 
@@ -746,7 +746,7 @@ export type Cpu = {
 
 /** A graphics card. */
 export type Gpu = {
-  /** NVML index. */
+  /** The driver's index where it computes; another one where it does not. */
   index: number,
   /** Name. */
   name: string,
@@ -760,6 +760,8 @@ export type Gpu = {
   load_percent: number | null,
   /** Temperature in °C, if told. */
   temperature_c: number | null,
+  /** Why it does not compute, if it does not. */
+  unusable: Text | null,
 };
 
 /** How the search for graphics cards ended. */
@@ -959,7 +961,7 @@ export type Part = "attention" | "experts" | "embeddings" | "head" | "kv" | "buf
 
 /** Where a part lives. */
 export type Place = { "type": "gpu",
-  /** NVML index. */
+  /** Index of the card. */
   index: number, } | { "type": "ram" } | { "type": "disk"
 };
 
@@ -1045,6 +1047,8 @@ export type RuntimeState = { "type": "empty" } | { "type": "loading",
   load_ms: number,
   /** What was given up because memory was short, in a sentence. */
   given_up: Text | null,
+  /** What it holds on graphics cards. */
+  cards: Array<CardMemory>,
   /** What a plan made now would do better, in a sentence: free memory has changed since the load. */
   offer: Text | null, } | { "type": "failed",
   /** Library model. */
@@ -1070,9 +1074,33 @@ export type LoadEvent = { "type": "progress",
   /** Milliseconds the load took. */
   load_ms: number,
   /** What was given up because memory was short, in a sentence. */
-  given_up: Text | null, } | { "type": "failed",
+  given_up: Text | null,
+  /** What it holds on graphics cards. */
+  cards: Array<CardMemory>, } | { "type": "failed",
   /** Why. */
   failure: Failure,
+};
+
+/** What a loaded model holds on a graphics card. */
+export type CardMemory = {
+  /** Index of the card. */
+  index: number,
+  /** Its name. */
+  name: string,
+  /** Part by part. */
+  parts: Array<CardPart>,
+  /** What the driver says is free since. */
+  free_bytes: number,
+};
+
+/** One part of it. */
+export type CardPart = {
+  /** What it is. */
+  what: Text,
+  /** What the plan said. */
+  planned_bytes: number,
+  /** What was allocated. */
+  allocated_bytes: number,
 };
 
 /** A chat, as a list shows it. */

@@ -97,7 +97,9 @@ fn options(args: &args::Bench, cases: &[Case], facts: &ModelFacts, global: &Args
     let n_tokens = cases.iter().map(|case| case.n_depth + case.n_tokens + 1).max().unwrap_or(1).max(N_WARM_UP);
     let wishes = args::Wishes {
         context_length: Some(n_tokens as u32),
-        n_gpu_layers: None,
+        // A placement that was not asked for is none.
+        n_gpu_layers: (args.gpu_layers == 0).then_some(0),
+        n_expert_layers: None,
         n_threads: args.threads,
         kv_types: None,
         aim: args::Aim::Balanced,

@@ -8,7 +8,7 @@ mod warnings;
 
 use super::*;
 use crate::error::Explain;
-use crate::wire::{Aim, CostKind, ErrorCode, Keeps, Part, Place, Verdict};
+use crate::wire::{Aim, CostKind, ErrorCode, Keeps, Part, Place, Text, Verdict};
 use shapes::{GIB, LLAMA_1B, LLAMA_8B, QWEN3_30B, QWEN36_35B, SMOLLM2, card, facts, machine};
 use tandem_engine::kv::{KvType, KvTypes};
 
@@ -30,6 +30,13 @@ pub(crate) fn with_card() -> impl Fn(&Wishes) -> Plan {
     let outline = Outline::of(&facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M")).unwrap();
     let hardware = machine(Some(12.0), 32.0, 28.0);
     move |wishes| plan_outline(&outline, &hardware, wishes, Engine::WithGpu).unwrap()
+}
+
+/// A machine whose card does not compute.
+fn with_idle_card(vram: f64, ram: f64, free: f64) -> Hardware {
+    let mut hardware = machine(Some(vram), ram, free);
+    hardware.gpus[0].unusable = Some(Text::new("no NVIDIA driver is installed", "未安装 NVIDIA 驱动"));
+    hardware
 }
 
 fn gib(bytes: u64) -> f64 {
@@ -275,7 +282,7 @@ fn context_shrinks_before_weights_leave_memory_and_a_wish_holds() {
 #[test]
 fn a_wish_that_cannot_be_met_gets_the_nearest_plan_and_a_warning() {
     let facts = facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M");
-    let hardware = machine(Some(4.0), 14.5, 14.0);
+    let hardware = with_idle_card(4.0, 14.5, 14.0);
     for (wishes, check) in [
         (
             Wishes { context_length: Some(1 << 20), ..Wishes::default() },
@@ -298,12 +305,45 @@ fn a_wish_that_cannot_be_met_gets_the_nearest_plan_and_a_warning() {
 #[test]
 fn what_the_processor_does_now_sets_verdict_memory_and_speed() {
     let facts = facts("Llama-3.1-8B", LLAMA_8B, "Q4_K_M");
-    let with_card = free(&facts, &machine(Some(24.0), 32.0, 28.0));
+    let with_card = free(&facts, &with_idle_card(24.0, 32.0, 28.0));
     let without = free(&facts, &machine(None, 32.0, 28.0));
     assert!(with_card.cpu_computes.is_some() && without.cpu_computes.is_none());
     assert_eq!(with_card.speed, without.speed);
     assert_eq!(with_card.verdict, without.verdict);
     assert_eq!(with_card.ram_bar, without.ram_bar);
+}
+
+#[test]
+fn a_card_that_computes_is_planned_with_and_the_one_that_does_not_says_why() {
+    let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
+    let mut hardware = machine(Some(24.0), 32.0, 28.0);
+    assert!(free(&facts, &hardware).layers.iter().all(|layer| layer.mixer == Place::Gpu { index: 0 }));
+    let idle = free(&facts, &with_idle_card(24.0, 32.0, 28.0));
+    assert!(idle.layers.iter().all(|layer| layer.mixer == Place::Ram));
+    assert!(idle.cpu_computes.unwrap().en.starts_with("The graphics card is not used: no NVIDIA driver is installed."));
+    // The one that computes, though the other one has more memory.
+    hardware.gpus = vec![with_idle_card(24.0, 32.0, 28.0).gpus[0].clone(), card(1, 8.0, 8.0)];
+    assert!(free(&facts, &hardware).layers.iter().all(|layer| layer.mixer == Place::Gpu { index: 1 }));
+}
+
+#[test]
+fn weights_that_a_card_cannot_multiply_stay_in_memory_and_it_is_said() {
+    let roomy = machine(Some(24.0), 64.0, 60.0);
+    let foreign = |is_foreign: fn(&str) -> bool| {
+        let mut facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
+        for tensor in facts.tensors.iter_mut().filter(|tensor| is_foreign(&tensor.name)) {
+            tensor.tensor_type = tandem_engine::gguf::TensorType::TQ2_0;
+        }
+        free(&facts, &roomy)
+    };
+    let experts = foreign(|name| name.contains("_exps"));
+    assert!(experts.layers.iter().all(|layer| layer.mixer != Place::Ram && layer.experts == Some(Place::Ram)));
+    assert!(experts.warnings.iter().any(|text| text.en.starts_with("Weights in TQ2_0 stay")), "{:?}", experts.warnings);
+    let lower = foreign(|name| name.starts_with("blk.9.attn_"));
+    let on_card: Vec<bool> = lower.layers.iter().map(|layer| layer.mixer != Place::Ram).collect();
+    assert!(on_card[..10].iter().all(|there| !there) && on_card[10..].iter().all(|there| *there), "{on_card:?}");
+    let head = foreign(|name| name == "output.weight");
+    assert!(head.gpu_bar.is_none() && head.layers.iter().all(|layer| layer.mixer == Place::Ram));
 }
 
 #[test]
@@ -338,7 +378,7 @@ fn a_plan_is_loaded_on_the_processor_as_it_says() {
     use tandem_engine::model::{CHECKPOINT_BYTES, Preload};
     use tandem_engine::place::Device;
     let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
-    let plan = free(&facts, &machine(Some(8.0), 32.0, 28.0));
+    let plan = free(&facts, &with_idle_card(8.0, 32.0, 28.0));
     let options = load_options(&plan).unwrap();
     assert_eq!(options.placement.devices(), [Device::Cpu]);
     assert_eq!((options.placement.layers.len(), options.n_threads, options.context_length), (40, 6, 8192));

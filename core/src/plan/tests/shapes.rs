@@ -303,5 +303,6 @@ pub(super) fn card(index: u32, vram: f64, free: f64) -> Gpu {
         driver: "580.1".into(),
         load_percent: None,
         temperature_c: None,
+        unusable: None,
     }
 }

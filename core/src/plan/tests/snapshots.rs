@@ -19,9 +19,9 @@ fn experts_between_a_card_of_6_gb_and_memory() {
 }
 
 #[test]
-fn a_card_that_is_not_used_yet() {
+fn a_card_that_is_not_used() {
     let facts = facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M");
-    insta::assert_snapshot!(print(&with_engine(&facts, &machine(Some(6.0), 32.0, 24.5), Engine::CpuOnly)));
+    insta::assert_snapshot!(print(&free(&facts, &with_idle_card(6.0, 32.0, 24.5))));
 }
 
 #[test]

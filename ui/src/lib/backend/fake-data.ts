@@ -29,7 +29,7 @@ export function fakeHardware(withGpu: boolean): Hardware {
     ram_modules: { n: 2, mega_transfers_per_s: 3200 },
     swap_total_bytes: 2 * GIB,
     swap_used_bytes: 0,
-    gpus: withGpu ? [{ index: 0, name: 'NVIDIA GeForce RTX 2060', vram_total_bytes: 6 * GIB, vram_free_bytes: 5.5 * GIB, driver: '572.16', load_percent: 3, temperature_c: 46 }] : [],
+    gpus: withGpu ? [{ index: 0, name: 'NVIDIA GeForce RTX 2060', vram_total_bytes: 6 * GIB, vram_free_bytes: 5.5 * GIB, driver: '572.16', load_percent: 3, temperature_c: 46, unusable: null }] : [],
     gpu_probe: withGpu ? { type: 'found' } : { type: 'no_driver' },
     disk: { path: '/home/me/.local/share/tandem/models', total_bytes: 465 * GIB, free_bytes: 214 * GIB, kind: 'solid' },
     os: 'Debian GNU/Linux 12',
@@ -40,7 +40,7 @@ export function fakeHardware(withGpu: boolean): Hardware {
 export function fakeTuning(modelId: string): Tuning {
   const trial = (n_threads: number, n_batch: number, kv_type: string, prompt: number, answer: number): Tuning['trials'][number] => ({ n_threads, n_batch, kv_type, file_use: 'read_ahead', prompt_tokens_per_s: prompt, tokens_per_s: answer, is_safe: true });
   const trials = [trial(6, 512, 'f16', 108, 17.6), trial(5, 512, 'f16', 96, 17.9), trial(6, 128, 'f16', 101, 17.5), trial(6, 512, 'q8_0', 107, 18.4)];
-  return { model_id: modelId, machine: fakeRates.machine, context_length: 0, at_ms: Date.now(), took_ms: 38_000, n_threads: 6, n_batch: 512, kv_type: 'q8_0', file_use: 'read_ahead', tokens_per_s: 18.4, trials, not_tried: [{ en: 'Layers of experts on the card were not tried: this version computes on the processor.', zh: '未试运行“专家层放在显卡”：当前版本由处理器计算。' }] };
+  return { model_id: modelId, machine: fakeRates.machine, context_length: 0, at_ms: Date.now(), took_ms: 38_000, n_threads: 6, n_batch: 512, kv_type: 'q8_0', file_use: 'read_ahead', tokens_per_s: 18.4, trials, not_tried: [{ en: 'Layers of experts on the card were not tried: the processor computes alone.', zh: '未试运行“专家层放在显卡”：仅由处理器计算。' }] };
 }
 
 export const noTemplate: Text = { en: 'this model has no chat template; the ChatML format is used, and answers may be worse', zh: '该模型没有聊天模板；改用 ChatML 格式，回答质量可能下降' };

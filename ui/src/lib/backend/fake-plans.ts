@@ -1,6 +1,6 @@
 /** Plans for the fake backend: a rough planner over invented models, so that figures agree with each other on every page. */
 
-import type { BarPart, ContextStep, Hardware, Plan, PlanLayer, QualityLoss, Verdict, Wishes } from '../wire';
+import type { BarPart, CardMemory, ContextStep, Hardware, Plan, PlanLayer, QualityLoss, Verdict, Wishes } from '../wire';
 import { NO_WISHES } from '../wishes';
 
 const GIB = 1024 ** 3;
@@ -143,8 +143,17 @@ function planAt(model: FakeModel, quant: string, sizeBytes: number, file: string
     ],
     disk_bar: { capacity_bytes: hardware.disk.total_bytes, others_bytes: hardware.disk.total_bytes - hardware.disk.free_bytes, parts: [{ part: 'file', bytes: sizeBytes }], shortfall_bytes: 0 },
     speed: { generation_tokens_per_s: rate, generation_low_tokens_per_s: rate * 0.88, generation_high_tokens_per_s: rate * 1.12, generation_full_tokens_per_s: rate * 0.9, prompt_tokens_per_s: rate * 11, prompt_low_tokens_per_s: rate * 7, prompt_high_tokens_per_s: rate * 15 },
-    cpu_computes: gpu ? { en: 'The plan is for the graphics card. This version of Tandem computes on the processor, so expect less.', zh: '此方案面向显卡。当前版本的 Tandem 用处理器计算，速度会低一些。' } : null,
+    cpu_computes: null,
     warnings: [],
     llama_cpp_command: `llama-server -m ${file} -ngl ${gpu ? 99 : 0}${isMoe && gpu ? ` --n-cpu-moe ${model.n_layers - expertLayers}` : ''} -c ${length} -t ${threads} -ub 512`,
   };
+}
+
+/** What a loaded model holds on the card: about what was planned. */
+export function fakeCards(plan: Plan): CardMemory[] {
+  if (!plan.gpu_bar) return [];
+  const planned = (parts: string[]): number => plan.gpu_bar?.parts.filter(({ part }) => parts.includes(part)).reduce((sum, { bytes }) => sum + bytes, 0) ?? 0;
+  const part = (en: string, zh: string, planned_bytes: number, share: number): CardMemory['parts'][number] => ({ what: { en, zh }, planned_bytes, allocated_bytes: planned_bytes * share });
+  const parts = [part('Weights', '权重', planned(['attention', 'experts', 'head']), 1), part('KV cache', 'KV 缓存', planned(['kv']), 1), part('Buffers and driver', '缓冲区与驱动', planned(['buffers']), 0.83)];
+  return [{ index: 0, name: 'NVIDIA GeForce RTX 2060', parts, free_bytes: 0.9 * GIB }];
 }

@@ -9,7 +9,7 @@ import type { AddedPaths, AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, 
 import { NO_WISHES } from '../wishes';
 import type { Backend, Sink } from './backend';
 import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeFolders, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, type FakeRepo, fakeTuning, gptq, incomplete, INCOMPLETE_REPO, libraryModel, noKeyStore, noTemplate, offline, REASONING, repos, roomy, SECOND_ANSWER, sources, tight } from './fake-data';
-import { fakePlan } from './fake-plans';
+import { fakeCards, fakePlan } from './fake-plans';
 
 const GIB = 1024 ** 3;
 const PAGE = 6;
@@ -391,8 +391,9 @@ export class FakeBackend implements Backend {
       this.#setRuntime({ type: 'loading', model_id: request.model_id, progress }, 'loading');
       await this.#pause(160);
     }
-    events({ type: 'ready', plan, load_ms: 1280, given_up: this.#givenUp });
-    this.#setRuntime({ type: 'ready', model_id: request.model_id, plan, load_ms: 1280, given_up: this.#givenUp, offer: null }, 'idle');
+    const cards = fakeCards(plan);
+    events({ type: 'ready', plan, load_ms: 1280, given_up: this.#givenUp, cards });
+    this.#setRuntime({ type: 'ready', model_id: request.model_id, plan, load_ms: 1280, given_up: this.#givenUp, cards, offer: null }, 'idle');
   }
 
   async unload_model(): Promise<void> {

@@ -1,7 +1,7 @@
 /** What is loaded. Loading is one request whose progress comes in events, and the app tells every change to all windows. */
 
 import { asFailure, type Backend } from '../backend/backend';
-import type { Failure, LibraryModel, LoadEvent, LoadRequest, Plan, RuntimeState, Text, Wishes } from '../wire';
+import type { CardMemory, Failure, LibraryModel, LoadEvent, LoadRequest, Plan, RuntimeState, Text, Wishes } from '../wire';
 import { NO_WISHES } from '../wishes';
 
 const LAST_MODEL = 'tandem.model';
@@ -27,6 +27,8 @@ export class Runtime {
   readonly plan: Plan | null = $derived(this.state.type === 'ready' ? this.state.plan : null);
   /** What the load gave up because memory was short, until it has been read. */
   readonly givenUp: Text | null = $derived(this.state.type === 'ready' && !this.#isRead ? this.state.given_up : null);
+  /** What it holds on graphics cards. */
+  readonly cards: CardMemory[] = $derived(this.state.type === 'ready' ? this.state.cards : []);
   /** What loading again would do better. */
   readonly offer: Text | null = $derived(this.state.type === 'ready' ? this.state.offer : null);
   readonly progress: number | null = $derived(this.state.type === 'loading' ? this.state.progress : null);
@@ -121,7 +123,7 @@ export class Runtime {
 
   #apply(modelId: string, event: LoadEvent): void {
     if (event.type === 'progress') this.state = { type: 'loading', model_id: modelId, progress: event.progress };
-    else if (event.type === 'ready') this.adopt({ type: 'ready', model_id: modelId, plan: event.plan, load_ms: event.load_ms, given_up: event.given_up, offer: null });
+    else if (event.type === 'ready') this.adopt({ type: 'ready', model_id: modelId, plan: event.plan, load_ms: event.load_ms, given_up: event.given_up, cards: event.cards, offer: null });
     else if (event.failure.code === 'cancelled') this.adopt({ type: 'empty' });
     else this.adopt({ type: 'failed', model_id: modelId, failure: event.failure });
   }
