@@ -166,6 +166,17 @@ const scenes = [
     await page.evaluate(() => window.fake.offerMore());
     await page.waitForSelector(id('offer'));
   }],
+  ['chat-card-lost', 'fail=send_message:gpu_failed', async (page) => {
+    await loadModel(page, 'smollm2');
+    await page.fill(id('composer-input'), 'What should I index?');
+    await page.press(id('composer-input'), 'Enter');
+    await page.waitForSelector(id('go-on-with-processor'));
+  }],
+  ['machine-idle-card', 'gpu=idle', async (page) => page.click(id('nav-machine'))],
+  ['discover-idle-card', 'gpu=idle', async (page) => {
+    await openRepo(page, 'unsloth/Qwen3.6-35B-A3B-GGUF');
+    await page.waitForSelector(id('plan-card'));
+  }],
   ['machine-no-gpu', 'gpu=0', async (page) => page.click(id('nav-machine'))],
   ['settings', '', async (page) => page.click(id('nav-settings'))],
   ['network', 'hub=down', async (page) => {

@@ -2,7 +2,7 @@
 
 import type { Backend } from './lib/backend/backend';
 import { FakeBackend, type FakeOptions } from './lib/backend/fake';
-import { ANSWER, gated, noGguf, noKeyStore, offline, SECOND_ANSWER } from './lib/backend/fake-data';
+import { ANSWER, cardLost, gated, noGguf, noKeyStore, offline, oldDriver, SECOND_ANSWER } from './lib/backend/fake-data';
 import type { Language, Theme } from './lib/wire';
 
 const GAUGE_MS = 1000;
@@ -14,6 +14,7 @@ export function open(): Backend {
   const fake = new FakeBackend({
     library: (wanted.get('library') ?? 'full') as FakeOptions['library'],
     withGpu: wanted.get('gpu') !== '0',
+    unusable: wanted.get('gpu') === 'idle' ? oldDriver : null,
     isTight: wanted.get('tight') === '1',
     hasTemplate: wanted.get('template') !== '0',
     withDownloads: wanted.get('downloads') === '1',
@@ -30,6 +31,6 @@ export function open(): Backend {
 }
 
 function failures(pairs: string[]): FakeOptions['failures'] {
-  const kinds = Object.fromEntries([gated, noGguf, noKeyStore, offline].map((failure) => [failure.code, failure]));
+  const kinds = Object.fromEntries([cardLost, gated, noGguf, noKeyStore, offline].map((failure) => [failure.code, failure]));
   return Object.fromEntries(pairs.map((pair) => pair.split(':')).map(([command, code]) => [command, kinds[code ?? ''] ?? { code: 'engine_failed', message: { en: 'The engine stopped in the middle of a step.', zh: '引擎在中途停止。' }, hint: { en: 'What was written is kept; ask again.', zh: '已写的内容保留，请重新提问。' } }]));
 }

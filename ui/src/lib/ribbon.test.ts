@@ -60,4 +60,8 @@ test('the live ribbon shows the app, others and free', () => {
   expect(vramOf(gauges)).toEqual({ total: 6 * GIB, free: 5.5 * GIB });
   const loaded = liveShape(gauges, plan(19.8));
   expect(loaded.ram.segments.reduce((sum, segment) => sum + segment.share, 0)).toBeCloseTo(2 / 32, 2);
+  const parts = [{ what: { en: '', zh: '' }, planned_bytes: 0, allocated_bytes: 0.4 * GIB }];
+  const onCard = liveShape(gauges, null, [{ index: 0, name: '', parts, free_bytes: 0 }]);
+  expect(onCard.gpu.segments[0]?.share).toBeCloseTo(0.4 / 6);
+  expect(onCard.gpu.outer[0]?.share).toBeCloseTo(0.1 / 6);
 });

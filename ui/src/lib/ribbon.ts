@@ -1,6 +1,6 @@
 /** Geometry of the ribbon: which segments stand on which side of the seam, and how wide. Pure; `Ribbon.svelte` draws it. */
 
-import type { BarPart, Gauges, MemoryBar, Part, Plan } from './wire';
+import type { BarPart, CardMemory, Gauges, MemoryBar, Part, Plan } from './wire';
 
 /** One stretch of a ribbon, as a share of its side's capacity. */
 export type Segment = {
@@ -33,15 +33,21 @@ export function planShape(plan: Pick<Plan, 'gpu_bar' | 'ram_bar'>, progress = 1)
 }
 
 /** The ribbon of the machine as it is now; a loaded plan tells what the app's own memory holds. */
-export function liveShape(gauges: Gauges, plan: Plan | null): RibbonShape {
+export function liveShape(gauges: Gauges, plan: Plan | null, cards: CardMemory[] = []): RibbonShape {
   const total = gauges.ram_total_bytes;
   const app = Math.min(gauges.ram_app_bytes, total);
   const others = Math.max(0, total - gauges.ram_available_bytes - app);
   const vram = vramOf(gauges);
+  const held = Math.min(heldBytes(cards), vram.total - vram.free);
   return {
-    gpu: vram.total > 0 ? { segments: [], outer: [part('ot', (vram.total - vram.free) / vram.total)] } : EMPTY,
+    gpu: vram.total > 0 ? { segments: held > 0 ? [part('g1', held / vram.total)] : [], outer: [part('ot', (vram.total - vram.free - held) / vram.total)] } : EMPTY,
     ram: { segments: appSegments(app, total, plan), outer: [part('ot', others / total)] },
   };
+}
+
+/** What the loaded model holds on cards. */
+export function heldBytes(cards: CardMemory[]): number {
+  return cards.flatMap((card) => card.parts).reduce((sum, each) => sum + each.allocated_bytes, 0);
 }
 
 /** Video memory over all cards. */

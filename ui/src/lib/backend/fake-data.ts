@@ -21,7 +21,7 @@ export const defaultSettings: Settings = {
   system_prompt: '',
 };
 
-export function fakeHardware(withGpu: boolean): Hardware {
+export function fakeHardware(withGpu: boolean, unusable: Text | null = null): Hardware {
   return {
     cpu: { name: 'AMD Ryzen 5 5600X', n_physical_cores: 6, n_logical_cores: 12, n_performance_cores: 6, n_allowed_cores: 6, isa: 'avx2' },
     ram_total_bytes: 31.9 * GIB,
@@ -29,7 +29,7 @@ export function fakeHardware(withGpu: boolean): Hardware {
     ram_modules: { n: 2, mega_transfers_per_s: 3200 },
     swap_total_bytes: 2 * GIB,
     swap_used_bytes: 0,
-    gpus: withGpu ? [{ index: 0, name: 'NVIDIA GeForce RTX 2060', vram_total_bytes: 6 * GIB, vram_free_bytes: 5.5 * GIB, driver: '572.16', load_percent: 3, temperature_c: 46, unusable: null }] : [],
+    gpus: withGpu ? [{ index: 0, name: 'NVIDIA GeForce RTX 2060', vram_total_bytes: 6 * GIB, vram_free_bytes: 5.5 * GIB, driver: '572.16', load_percent: 3, temperature_c: 46, unusable }] : [],
     gpu_probe: withGpu ? { type: 'found' } : { type: 'no_driver' },
     disk: { path: '/home/me/.local/share/tandem/models', total_bytes: 465 * GIB, free_bytes: 214 * GIB, kind: 'solid' },
     os: 'Debian GNU/Linux 12',
@@ -44,6 +44,9 @@ export function fakeTuning(modelId: string): Tuning {
 }
 
 export const noTemplate: Text = { en: 'this model has no chat template; the ChatML format is used, and answers may be worse', zh: '该模型没有聊天模板；改用 ChatML 格式，回答质量可能下降' };
+
+export const cardLost: Failure = { code: 'gpu_failed', message: { en: 'the graphics card or its driver is gone: CUDA_ERROR_UNKNOWN', zh: '显卡或其驱动已断开：CUDA_ERROR_UNKNOWN' }, hint: { en: 'go on with the processor alone: slower, and nothing is lost', zh: '改用处理器继续：速度较慢，但不会丢失内容' } };
+export const oldDriver: Text = { en: 'the NVIDIA driver is too old (CUDA 11.8): 525 or newer is needed', zh: 'NVIDIA 驱动太旧（CUDA 11.8），需要 525 或更新的版本' };
 
 export const tight: Text = {
   en: 'Memory is short: the context is 2k instead of 8k, the KV cache is q8_0 instead of f16.',

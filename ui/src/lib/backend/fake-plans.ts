@@ -143,7 +143,7 @@ function planAt(model: FakeModel, quant: string, sizeBytes: number, file: string
     ],
     disk_bar: { capacity_bytes: hardware.disk.total_bytes, others_bytes: hardware.disk.total_bytes - hardware.disk.free_bytes, parts: [{ part: 'file', bytes: sizeBytes }], shortfall_bytes: 0 },
     speed: { generation_tokens_per_s: rate, generation_low_tokens_per_s: rate * 0.88, generation_high_tokens_per_s: rate * 1.12, generation_full_tokens_per_s: rate * 0.9, prompt_tokens_per_s: rate * 11, prompt_low_tokens_per_s: rate * 7, prompt_high_tokens_per_s: rate * 15 },
-    cpu_computes: null,
+    cpu_computes: gpu?.unusable ? { en: `The graphics card is not used: ${gpu.unusable.en}. Speed and memory are given for the processor, with the whole model in memory; the card's side shows what it could take over.`, zh: `未使用显卡：${gpu.unusable.zh}。速度和内存均按处理器计算、整个模型放在内存中给出；显卡一侧显示的是它可以承担的部分。` } : null,
     warnings: [],
     llama_cpp_command: `llama-server -m ${file} -ngl ${gpu ? 99 : 0}${isMoe && gpu ? ` --n-cpu-moe ${model.n_layers - expertLayers}` : ''} -c ${length} -t ${threads} -ub 512`,
   };
@@ -151,7 +151,7 @@ function planAt(model: FakeModel, quant: string, sizeBytes: number, file: string
 
 /** What a loaded model holds on the card: about what was planned. */
 export function fakeCards(plan: Plan): CardMemory[] {
-  if (!plan.gpu_bar) return [];
+  if (!plan.gpu_bar || plan.cpu_computes) return [];
   const planned = (parts: string[]): number => plan.gpu_bar?.parts.filter(({ part }) => parts.includes(part)).reduce((sum, { bytes }) => sum + bytes, 0) ?? 0;
   const part = (en: string, zh: string, planned_bytes: number, share: number): CardMemory['parts'][number] => ({ what: { en, zh }, planned_bytes, allocated_bytes: planned_bytes * share });
   const parts = [part('Weights', '权重', planned(['attention', 'experts', 'head']), 1), part('KV cache', 'KV 缓存', planned(['kv']), 1), part('Buffers and driver', '缓冲区与驱动', planned(['buffers']), 0.83)];

@@ -6,6 +6,7 @@
  */
 
 import type { AddedPaths, AppEvent, AppInfo, CalibrationState, Chat, ChatEvent, Download, Failure, GenerationStats, Hardware, HubModel, HubSource, LibraryFolder, LibraryModel, Message, ModelPage, MoveDownloadRequest, Phase, Plan, Predictions, Reach, Removal, RemoveRequest, RepoFile, RuntimeState, SendRequest, Settings, SourceProbe, Text, TokenPlace, TokenRequest, TokenState, TuneEvent, Tuning, UpdatesFound, VerifyProgress, Wishes } from '../wire';
+import { heldBytes } from '../ribbon';
 import { NO_WISHES } from '../wishes';
 import type { Backend, Sink } from './backend';
 import { ANSWER, defaultSettings, fakeChats, fakeDownloads, fakeFolders, fakeHardware, fakeLibrary, fakeOutcomes, fakeRates, type FakeRepo, fakeTuning, gptq, incomplete, INCOMPLETE_REPO, libraryModel, noKeyStore, noTemplate, offline, REASONING, repos, roomy, SECOND_ANSWER, sources, tight } from './fake-data';
@@ -19,6 +20,8 @@ export type FakeOptions = {
   /** `empty`: a first start. */
   library: 'full' | 'starter' | 'empty';
   withGpu: boolean;
+  /** Why the card does not compute. */
+  unusable: Text | null;
   withDownloads: boolean;
   /** Commands that fail, and how. */
   failures: Partial<Record<keyof Backend, Failure>>;
@@ -67,12 +70,12 @@ export class FakeBackend implements Backend {
   readonly #answer: string | undefined;
 
   constructor(options: Partial<FakeOptions> = {}) {
-    const { library = 'full', withGpu = true, withDownloads = false, failures = {}, settings = {}, isHubDown = false, hasKeyStore = true, answer, isTight = false, hasTemplate = true, pause = () => Promise.resolve() } = options;
+    const { library = 'full', withGpu = true, unusable = null, withDownloads = false, failures = {}, settings = {}, isHubDown = false, hasKeyStore = true, answer, isTight = false, hasTemplate = true, pause = () => Promise.resolve() } = options;
     this.failures = failures;
     this.#isHubDown = isHubDown;
     this.#hasKeyStore = hasKeyStore;
     this.#settings = { ...defaultSettings, ...settings };
-    this.#hardware = fakeHardware(withGpu);
+    this.#hardware = fakeHardware(withGpu, unusable);
     this.#calibration = library === 'full' ? { type: 'done', rates: fakeRates } : { type: 'absent' };
     this.#library = library === 'empty' ? [] : library === 'starter' ? fakeLibrary().slice(0, 1) : fakeLibrary();
     this.#folders = library === 'full' ? fakeFolders() : [];
@@ -98,9 +101,11 @@ export class FakeBackend implements Backend {
   gauge(): void {
     const app = (this.#runtime.type === 'ready' ? this.#runtime.plan.ram_bar.parts.reduce((sum, part) => sum + part.bytes, 0) : 0) + 0.2 * GIB;
     const hardware = this.#hardware;
+    const held = this.#runtime.type === 'ready' ? heldBytes(this.#runtime.cards) : 0;
+    const gpus = hardware.gpus.map((gpu) => ({ ...gpu, vram_free_bytes: Math.max(0, gpu.vram_free_bytes - held) }));
     this.emit({
       type: 'gauges',
-      gauges: { at_ms: Date.now(), ram_app_bytes: app, ram_available_bytes: hardware.ram_available_bytes - app, ram_total_bytes: hardware.ram_total_bytes, gpus: hardware.gpus, gpu_probe: hardware.gpu_probe, phase: this.#phase, tokens_per_s: this.#rate },
+      gauges: { at_ms: Date.now(), ram_app_bytes: app, ram_available_bytes: hardware.ram_available_bytes - app, ram_total_bytes: hardware.ram_total_bytes, gpus, gpu_probe: hardware.gpu_probe, phase: this.#phase, tokens_per_s: this.#rate },
     });
   }
 
