@@ -1,6 +1,7 @@
 //! The operations of a forward pass, on whatever device their operands live: the one place that looks at it. The planner's
 //! check at load makes sure that operands of one operation live together. What an operation writes lives where it ran.
 
+mod card_routes;
 mod check;
 mod experts;
 mod pieces;

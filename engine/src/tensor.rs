@@ -14,7 +14,7 @@ use crate::error::EngineError;
 use crate::gguf::{MappedModel, Piece, TensorFacts, TensorType};
 use crate::place::Device;
 use crate::quant;
-pub(crate) use buffers::{Angles, AttendScratch, Input};
+pub(crate) use buffers::{Angles, AttendScratch, CardRoutes, Input};
 pub use rows::Rows;
 
 /// A matrix of weights, [n_rows, n_cols].

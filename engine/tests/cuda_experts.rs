@@ -217,6 +217,23 @@ fn copies_make_the_host_wait_no_more_than_experts_of_the_processor_do() {
 }
 
 #[test]
+fn a_token_whose_experts_the_card_chooses_is_waited_for_once() {
+    let (_turn, simulator) = machine();
+    for name in ["qwen3moe", "gpt-oss", "deepseek2"] {
+        let n_layers = facts(name).n_layers().unwrap() as usize;
+        let on_card = Placement { embed: GPU, ..Placement::last_layers_on(GPU, n_layers, n_layers + 1, GPU) };
+        let mut session = session(name, on_card, 6).unwrap();
+        assert_near(name, &logits(&mut session, &[1, 4, 2]), &on_cpu(name));
+        session.feed(&TOKENS[..4], &mut |_| Flow::Continue).unwrap();
+        let before = simulator.counters();
+        session.feed(&TOKENS[..5], &mut |_| Flow::Continue).unwrap();
+        let after = simulator.counters();
+        assert_eq!((after.n_waits - before.n_waits, after.n_to_host - before.n_to_host), (1, 1), "{name}: the logits");
+    }
+    assert_eq!(simulator.counters().n_findings, 0, "{:?}", simulator.findings());
+}
+
+#[test]
 fn two_sessions_of_a_model_share_its_copies() {
     let (_turn, simulator) = machine();
     let name = "qwen3moe";

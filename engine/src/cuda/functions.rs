@@ -47,11 +47,12 @@ macro_rules! source {
 }
 
 /// What every model takes.
-static SOURCES: [Source; 6] = [
+static SOURCES: [Source; 7] = [
     source!("elementwise"),
     source!("norm"),
     source!("attention"),
     source!("recurrent"),
+    source!("route"),
     source!("products"),
     source!("quant_activations"),
 ];
@@ -108,7 +109,7 @@ functions! {
     rms_norm layer_norm gated_norm unit_heads match_length keep_outstanding
     rope kv_store attend_64 attend_128 attend_256 attend_576 attend_merge
     convolve delta_net_gates delta_net scan_steps scan
-    quantize_activations
+    route quantize_activations
 }
 
 impl Functions {

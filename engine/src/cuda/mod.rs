@@ -15,6 +15,7 @@ mod ops;
 mod probe;
 mod products;
 mod recurrent;
+mod route;
 mod staging;
 
 pub(crate) use attention::{Attend, DeviceKv, MAX_KEY_DIM, MAX_VALUE_DIM, scratch_bytes};
@@ -24,8 +25,9 @@ pub(crate) use gpu::{At, Gpus};
 pub(crate) use memory::{Buffer, Pinned, Ticket};
 pub(crate) use ops::{DeviceRows, Pieces};
 pub use probe::{CudaDevice, DriverState, probe};
-pub(crate) use products::{DeviceInput, DeviceMatrices};
+pub(crate) use products::{DeviceGroups, DeviceInput, DeviceMatrices};
 pub(crate) use recurrent::MAX_STATE;
+pub(crate) use route::routes;
 pub(crate) use staging::N_BYTES as STAGING_BYTES;
 
 use crate::gguf::TensorType;

@@ -60,6 +60,15 @@ const TILE_THREADS: usize = 128;
 /// Fewer inputs than this are not worth a tile.
 const MIN_TILE_INPUTS: usize = 9;
 
+impl DeviceGroups {
+    /// Inputs that each have a matrix of their own, which the host need not know.
+    ///
+    /// ids      [n] the matrix of each input
+    pub(crate) fn each(ids: At) -> Self {
+        Self { ids, offsets: At::NONE, inputs: At::NONE, n_most: 1 }
+    }
+}
+
 impl DeviceInput {
     /// Bytes of a buffer for so many elements.
     pub(crate) fn n_bytes(n_elems: usize) -> usize {

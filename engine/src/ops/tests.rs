@@ -305,6 +305,50 @@ fn experts_agree() {
 }
 
 #[test]
+fn experts_chosen_on_the_card_are_those_the_host_chooses() {
+    use crate::moe::{Gating, Groups, Routes, Routing, Weights};
+    let [cpu, gpu] = &Bench::both();
+    let card = gpu.ops.gpus().iter().next().unwrap();
+    for (n_experts, n_used, groups) in [
+        (4, 2, None),
+        (33, 5, None),
+        (128, 8, None),
+        (64, 6, Some(Groups { n_groups: 8, n_used: 3 })),
+        (6, 2, Some(Groups { n_groups: 6, n_used: 4 })),
+        (3, 3, None),
+    ] {
+        for gating in [Gating::Softmax, Gating::Sigmoid, Gating::SoftmaxOfSelected] {
+            for (weights, has_bias) in [(Weights::AsTheyAre, false), (Weights::Normalised, true)] {
+                let routing = Routing { n_experts, n_used, gating, weights, scale: 1.5, groups };
+                let what = format!("{routing:?}");
+                let mut logits = cpu.rows(4, n_experts, 1.3);
+                // Two of the best, and nothing but equals.
+                logits.elems_mut()[n_experts + 1] = 9.0;
+                logits.elems_mut()[n_experts + 2] = 9.0;
+                logits.elems_mut()[3 * n_experts..].fill(0.25);
+                let same = logits.elems().to_vec();
+                let bias = has_bias.then(|| wave(n_experts, 0.9));
+                let mut routes = Routes::new(4, n_experts, n_used).unwrap();
+                cpu.ops.route(&routing, &mut logits, bias.clone().map(|bias| cpu.vector(bias)).as_ref(), &mut routes);
+                let mut logits = gpu.empty(4, n_experts);
+                logits.elems_mut().copy_from_slice(&same);
+                logits.move_to(gpu.device);
+                let mut on_card = crate::tensor::CardRoutes::new(gpu.ops.gpus(), 4, n_used).unwrap();
+                gpu.ops.route_on_card(&routing, &logits, bias.map(|bias| gpu.vector(bias)).as_ref(), &mut on_card);
+                let (mut experts, mut weights) = (vec![0u32; 4 * n_used], vec![0f32; 4 * n_used]);
+                card.read_and_wait(on_card.on(card).experts, &mut experts);
+                card.read_and_wait(on_card.on(card).weights, &mut weights);
+                gpu.ops.check().unwrap();
+                let (slots, want) = routes.pairs();
+                let expert_of = |slot: &u32| routes.groups().iter().find(|(_, slots)| slots.contains(slot)).unwrap().0;
+                assert_eq!(experts, slots.iter().map(expert_of).collect::<Vec<_>>(), "{what}");
+                assert_near(&what, &weights, want, TOLERANCE);
+            }
+        }
+    }
+}
+
+#[test]
 fn ropes_agree() {
     for kind in [RopeKind::Norm, RopeKind::Neox] {
         for (n_rot, head_dim) in [(2, 2), (6, 10), (64, 64)] {

@@ -22,6 +22,28 @@ pub(crate) struct Input {
     shape: [usize; 2],
 }
 
+/// Routes of a few tokens that a GPU chose and the host does not know: a (token, expert) pair after the other.
+pub(crate) struct CardRoutes {
+    /// Expert and weight of each pair, then its token and itself.
+    gpus: OnGpus,
+    max_tokens: usize,
+    n_used: usize,
+    n_tokens: usize,
+}
+
+/// Where the parts of such routes lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceRoutes {
+    /// [n_pairs] u32
+    pub(crate) experts: At,
+    /// [n_pairs] f32
+    pub(crate) weights: At,
+    /// [n_pairs] u32
+    pub(crate) tokens: At,
+    /// [n_pairs] 0, 1, 2, ..., u32
+    pub(crate) pairs: At,
+}
+
 /// What attention keeps in between.
 pub(crate) struct AttendScratch {
     partials: cpu::AttentionScratch,
@@ -85,6 +107,49 @@ impl Input {
         assert!(shape[0] * shape[1] <= self.max_elems, "an input of {shape:?}, room for {}", self.max_elems);
         (self.device, self.shape) = (Device::Cuda(gpu.index()), shape);
         self.on(gpu)
+    }
+}
+
+impl CardRoutes {
+    /// Allocates room for `max_tokens`, each of which goes to `n_used` experts.
+    pub(crate) fn new(gpus: &Gpus, max_tokens: usize, n_used: usize) -> Result<Self, EngineError> {
+        let n_pairs = max_tokens * n_used;
+        let routes = Self { gpus: OnGpus::new(gpus, 4 * n_pairs * size_of::<u32>())?, max_tokens, n_used, n_tokens: 0 };
+        for gpu in gpus.iter().filter(|_| n_pairs > 0) {
+            let tokens: Vec<u32> = (0..n_pairs).map(|pair| (pair / n_used) as u32).collect();
+            let pairs: Vec<u32> = (0..n_pairs as u32).collect();
+            gpu.write_and_wait(routes.on(gpu).tokens, &tokens);
+            gpu.write_and_wait(routes.on(gpu).pairs, &pairs);
+        }
+        Ok(routes)
+    }
+
+    /// Most tokens.
+    pub(crate) fn max_tokens(&self) -> usize {
+        self.max_tokens
+    }
+
+    /// Experts of each token.
+    pub(crate) fn n_used(&self) -> usize {
+        self.n_used
+    }
+
+    /// Says how many tokens there are.
+    pub(crate) fn set_tokens(&mut self, n_tokens: usize) {
+        assert!(n_tokens <= self.max_tokens, "{n_tokens} tokens, room for {}", self.max_tokens);
+        self.n_tokens = n_tokens;
+    }
+
+    /// Tokens times experts of each.
+    pub(crate) fn n_pairs(&self) -> usize {
+        self.n_tokens * self.n_used
+    }
+
+    /// The routes as a GPU's kernels take them.
+    pub(crate) fn on(&self, gpu: &Gpu) -> DeviceRoutes {
+        let n_bytes = self.max_tokens * self.n_used * size_of::<u32>();
+        let [experts, weights, tokens, pairs] = [0, 1, 2, 3].map(|i| self.gpus.on(gpu).at().plus(i * n_bytes));
+        DeviceRoutes { experts, weights, tokens, pairs }
     }
 }
 

@@ -7,11 +7,11 @@ mod copies;
 use super::super::{Loader, Part};
 use super::{Activation, Buffers, Dense, DenseNames, Sizes, Step};
 use crate::cpu::Rounding;
-use crate::cuda::Gpus;
+use crate::cuda::{self, Gpus};
 use crate::error::EngineError;
 use crate::moe::{Gating, Groups, Routes, Routing, Weights};
 use crate::place::Device;
-use crate::tensor::{Input, Rows, Vector, Weight};
+use crate::tensor::{CardRoutes, Input, Rows, Vector, Weight};
 use bank::Bank;
 pub(crate) use copies::ExpertUse;
 use copies::{CardBuffers, Copies};
@@ -60,6 +60,8 @@ pub(crate) struct ExpertBuffers {
     /// Who goes to experts that the card does not compute.
     rest: Routes,
     part: PartBuffers,
+    /// Who goes where, if a card chose and the host does not know.
+    on_card: CardRoutes,
     /// Of copies on a card, where a layer has some.
     card: Option<CardBuffers>,
     /// What the tokens' experts yield together [n_tokens, n_embd].
@@ -224,11 +226,23 @@ impl Experts {
         step.ops.prepare(h, input);
         step.ops.products([(&self.router, &mut experts.logits)], input);
         step.ops.add_bias(&mut experts.logits, self.router_bias.as_ref());
+        let bias = self.selection_bias.as_ref();
+        if self.is_routed_on_card(n_tokens, &experts.on_card) {
+            step.ops.route_on_card(&self.options.routing, &experts.logits, bias, &mut experts.on_card);
+            return;
+        }
         if self.all.device() == Device::Cpu {
             h.fetch();
         }
-        let bias = self.selection_bias.as_ref();
         step.ops.route(&self.options.routing, &mut experts.logits, bias, &mut experts.routes);
+    }
+
+    /// Whether experts are chosen where the router and all of them are, for few tokens: then the host need not wait for the
+    /// choice. Many tokens are better sorted by experts, so that weights are read once for several.
+    fn is_routed_on_card(&self, n_tokens: usize, routes: &CardRoutes) -> bool {
+        let routing = &self.options.routing;
+        let is_one_card = self.router.device() != Device::Cpu && self.router.device() == self.all.device();
+        is_one_card && n_tokens <= routes.max_tokens() && routing.n_used == routes.n_used() && cuda::routes(routing)
     }
 
     /// h -> routed, by the routes made before: what each token's experts yield together.
@@ -237,7 +251,8 @@ impl Experts {
         let ops = step.ops;
         let (home, away) = (self.router.device(), self.all.device());
         let Buffers { h, input, up, experts, .. } = &mut *step.buffers;
-        let ExpertBuffers { routes, rest, part, card, routed, uses, .. } = experts;
+        let is_on_card = self.is_routed_on_card(n_tokens, &experts.on_card);
+        let ExpertBuffers { routes, rest, part, card, on_card, routed, uses, .. } = experts;
         let source = match &self.latent {
             Some([down, _]) => {
                 ops.prepare(h, input);
@@ -265,7 +280,10 @@ impl Experts {
         if own.n_slots() > 0 || !is_any_there {
             source.move_to(away);
             ops.prepare(source, input);
-            self.all.run(ops, own, input, part, n_tokens, routed);
+            match is_on_card {
+                true => self.all.run_on_card(ops, on_card, input, part, n_tokens, routed),
+                false => self.all.run(ops, own, input, part, n_tokens, routed),
+            }
             routed.move_to(home);
         }
         source.move_to(home);
@@ -342,6 +360,7 @@ impl ExpertBuffers {
             routes: Routes::new(n_tokens, sizes.n_experts, sizes.n_used)?,
             rest: Routes::new(n_rest, sizes.n_experts, sizes.n_used)?,
             part: PartBuffers::new(gpus, sizes, rounding, n_tokens)?,
+            on_card: CardRoutes::new(gpus, n_tokens.min(MAX_ROUTED_ON_CARD), sizes.n_used)?,
             card: sizes.has_copies.then(card).transpose()?,
             routed: Rows::crossing(gpus, n_tokens, sizes.n_embd)?,
             shared_gate: Rows::new(gpus, n_tokens, 1)?,
@@ -349,6 +368,9 @@ impl ExpertBuffers {
         })
     }
 }
+
+/// Most tokens of a step whose experts a card chooses: more are sorted by experts on the host.
+const MAX_ROUTED_ON_CARD: usize = 4;
 
 impl PartBuffers {
     fn new(gpus: &Gpus, sizes: &ExpertSizes, rounding: Rounding, n_batch: usize) -> Result<Self, EngineError> {

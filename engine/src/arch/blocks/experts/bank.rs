@@ -10,7 +10,7 @@ use crate::error::EngineError;
 use crate::moe::Routes;
 use crate::ops::Ops;
 use crate::place::Device;
-use crate::tensor::{Input, Rows, Vector, WeightStack};
+use crate::tensor::{CardRoutes, Input, Rows, Vector, WeightStack};
 
 /// Their weights, with biases where the file has them.
 #[derive(Debug)]
@@ -139,5 +139,35 @@ impl Bank {
         ops.group_products(routes.groups(), [(&self.down, &mut *slots)], slot_input);
         ops.add_group_bias(routes.groups(), slots, self.down_bias.as_ref());
         ops.combine(slots, routes, y);
+    }
+
+    /// The same by routes that the host does not know.
+    pub(super) fn run_on_card(
+        &self,
+        ops: &Ops,
+        routes: &CardRoutes,
+        input: &Input,
+        part: &mut PartBuffers,
+        n_tokens: usize,
+        y: &mut Rows,
+    ) {
+        let PartBuffers { input: pair_input, gate, up, slots, .. } = part;
+        let (n_pairs, width) = (routes.n_pairs(), self.down.n_rows());
+        gate.reshape(n_pairs, self.up.n_rows());
+        up.reshape(n_pairs, self.up.n_rows());
+        slots.reshape(n_pairs, width);
+        y.reshape(n_tokens, width);
+        ops.gather_pairs(input, routes, pair_input);
+        match &self.gate {
+            Some(stack) => ops.pair_products(routes, [(stack, &mut *gate), (&self.up, &mut *up)], pair_input),
+            None => ops.pair_products(routes, [(&self.up, &mut *up)], pair_input),
+        }
+        ops.add_pair_bias(routes, gate, self.gate_bias.as_ref());
+        ops.add_pair_bias(routes, up, self.up_bias.as_ref());
+        self.activation.run(ops, gate, up);
+        ops.prepare(gate, pair_input);
+        ops.pair_products(routes, [(&self.down, &mut *slots)], pair_input);
+        ops.add_pair_bias(routes, slots, self.down_bias.as_ref());
+        ops.combine_pairs(slots, routes, y);
     }
 }
