@@ -4,17 +4,20 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests, which may")]
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use tandem_core::api;
 use tandem_core::app::{App, AppOptions};
 use tandem_core::paths::Paths;
+use tandem_core::plan::StepCost;
 use tandem_core::wire::{
     CardMemory, ChatEvent, EndReason, ErrorCode, Failure, LoadEvent, LoadRequest, Part, Place, Plan, RuntimeState,
     Sampling, SendRequest, Settings, Text, Wishes,
 };
 use tandem_engine::Flow;
-use tandem_simcuda::Simulator;
+use tandem_engine::gguf::ModelFacts;
+use tandem_simcuda::{Counters, Simulator};
 use tandem_tests::experts;
 use tandem_tests::gpu::RTX_2060;
 use tandem_tests::nvml::FakeNvml;
@@ -24,6 +27,7 @@ struct Machine {
     app: Arc<App>,
     model_id: String,
     nvml: FakeNvml,
+    path: PathBuf,
     simulator: &'static Simulator,
     _folder: tempfile::TempDir,
     _turn: tokio::sync::MutexGuard<'static, ()>,
@@ -56,7 +60,7 @@ impl Machine {
         let before = api::app_info(&app).await.unwrap().settings;
         api::set_settings(&app, Settings { sampling, ..before }).await.unwrap();
         let model_id = api::add_model(&app, path.display().to_string()).await.unwrap().id;
-        Self { app, model_id, nvml, simulator, _folder: folder, _turn: turn }
+        Self { app, model_id, nvml, path, simulator, _folder: folder, _turn: turn }
     }
 
     /// Another machine under the app's feet: other programs take memory, or the driver fails.
@@ -163,6 +167,39 @@ async fn a_model_with_experts_runs_on_card_and_processor_and_gives_everything_ba
 
     api::unload_model(&machine.app).await.unwrap();
     assert_eq!(machine.allocated_bytes(), 0);
+}
+
+/// Eight tokens more: what the model of a step's cost says, and what the simulated driver counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_costs_what_its_plan_says() {
+    let machine = Machine::new(RTX_2060).await;
+    let Loaded { plan, .. } = machine.load(&split()).await;
+    machine.answer().await;
+    let mut counted = Vec::new();
+    for n_tokens in [4, 12] {
+        let before = machine.simulator.counters();
+        let sampling = Sampling { temperature: Some(0.0), max_tokens: Some(n_tokens), ..Sampling::default() };
+        let settings = api::app_info(&machine.app).await.unwrap().settings;
+        api::set_settings(&machine.app, Settings { sampling, ..settings }).await.unwrap();
+        machine.answer().await;
+        let after = machine.simulator.counters();
+        let weights = |counters: &Counters| {
+            let products = counters.kernels.iter().filter(|(name, _)| name.starts_with("matvec_"));
+            products.map(|(_, kernel)| kernel.sectors_read_bytes).sum::<u64>()
+        };
+        counted.push([
+            weights(&after) - weights(&before),
+            after.to_host_bytes - before.to_host_bytes,
+            after.to_device_bytes - before.to_device_bytes,
+        ]);
+    }
+    let [weights, to_host, to_card] = [0, 1, 2].map(|i| (counted[1][i] - counted[0][i]) / 8);
+    let cost = StepCost::of(&ModelFacts::from_file(&machine.path).unwrap(), &plan, 20).unwrap();
+    let is_near = |got: u64, want: u64, most: f64| got >= want && got as f64 <= want as f64 * most;
+    // Beside weights, their inputs; beside activations, angles, and what experts are told.
+    assert!(is_near(weights, cost.card_weight_bytes * 99 / 100, 1.1), "{weights}: {cost:?}");
+    assert_eq!(to_host, cost.to_host_bytes, "{cost:?}");
+    assert!(is_near(to_card, cost.to_card_bytes, 4.0), "{to_card}: {cost:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use tandem_core::api;
 use tandem_core::error::size;
-use tandem_core::plan::{self, Outline};
+use tandem_core::plan::{self, Outline, StepCost};
 use tandem_core::wire::{
     MemoryBar, ModelPage, ModelVersion, Place, Plan, PlanVersionsRequest, PlannedVersion, PlannedVersions, Text,
 };
@@ -41,7 +41,15 @@ fn plan_file(path: &Path, args: &args::Plan, global: &Args, terminal: &Terminal)
     let planned = Outline::of(&facts)
         .and_then(|outline| plan::plan_outline(&outline, &machine, &args.wishes.into(), args.machine.engine(&machine)));
     let plan = planned.map_err(refused)?;
-    if terminal.is_json() { terminal.print_json(&plan) } else { print(&plan, terminal) }
+    if terminal.is_json() {
+        return terminal.print_json(&plan);
+    }
+    print(&plan, terminal)?;
+    let cost = StepCost::of(&facts, &plan, TYPICAL_TOKENS.min(plan.context_length)).map_err(refused)?;
+    if cost.n_to_card > 0 {
+        terminal.print_line(&format!("\n{}", terminal.say(&cost.words())))?;
+    }
+    Ok(())
 }
 
 fn plan_repo(opened: &Opened, args: &args::Plan, terminal: &Terminal) -> anyhow::Result<()> {
@@ -170,3 +178,5 @@ fn bar_words(bar: &MemoryBar) -> String {
 }
 
 const BAR_CELLS: usize = 40;
+/// Tokens in the context of a token whose cost is told.
+const TYPICAL_TOKENS: u32 = 1024;

@@ -22,6 +22,7 @@ mod reads;
 mod refusal;
 mod sizes;
 mod speed;
+mod step;
 mod warnings;
 mod words;
 
@@ -34,6 +35,7 @@ pub use pick::{Candidate, Pick, pick};
 pub use reads::TokenReads;
 pub use refusal::{PlanRefusal, check_loadable};
 pub use speed::Forecast;
+pub use step::StepCost;
 #[cfg(test)]
 pub(crate) use tests::{example, with_card};
 pub(crate) use words::tokens_short;

@@ -22,12 +22,22 @@ fn with_engine(facts: &ModelFacts, hardware: &Hardware, engine: Engine) -> Plan 
 
 /// A plan of a small model on a roomy machine.
 pub(crate) fn example() -> Plan {
-    free(&facts("SmolLM2-135M", SMOLLM2, "Q4_K_M"), &machine(None, 16.0, 12.0))
+    free(&example_facts(), &machine(None, 16.0, 12.0))
+}
+
+/// The model of `example`.
+pub(super) fn example_facts() -> ModelFacts {
+    facts("SmolLM2-135M", SMOLLM2, "Q4_K_M")
+}
+
+/// The model of `with_card`.
+pub(super) fn with_card_facts() -> ModelFacts {
+    facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M")
 }
 
 /// Plans of a model with experts on a machine whose card of 12 GB computes.
 pub(crate) fn with_card() -> impl Fn(&Wishes) -> Plan {
-    let outline = Outline::of(&facts("Qwen3.6-35B-A3B", QWEN36_35B, "Q4_K_M")).unwrap();
+    let outline = Outline::of(&with_card_facts()).unwrap();
     let hardware = machine(Some(12.0), 32.0, 28.0);
     move |wishes| plan_outline(&outline, &hardware, wishes, Engine::WithGpu).unwrap()
 }
