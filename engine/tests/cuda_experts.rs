@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tandem_engine::Flow;
+use tandem_engine::cuda::CudaError;
 use tandem_engine::error::EngineError;
 use tandem_engine::gguf::ModelFacts;
 use tandem_engine::kv::{KvType, KvTypes};
@@ -251,6 +252,33 @@ fn two_sessions_of_a_model_share_its_copies() {
     });
     got.iter().for_each(|got| assert_near(name, got, &want));
     assert_eq!(simulator.counters().n_findings, 0, "{:?}", simulator.findings());
+}
+
+#[test]
+fn memory_that_cannot_be_pinned_is_done_without_on_every_card() {
+    let (_turn, simulator) = machine();
+    let want = on_cpu("qwen3moe");
+    simulator.configure("card 6 GiB\ncard 6 GiB\nfail cuMemHostAlloc 2");
+    let mut session = session("qwen3moe", placement("qwen3moe", GPU, OTHER, 2), 6).unwrap();
+    let policy = ExpertPolicy { upload_bytes_per_step: u64::MAX, rates: None };
+    session.set_expert_policy(policy);
+    assert_near("pageable", &logits(&mut session, &[5, 1, 3]), &want);
+    assert_eq!(simulator.counters().n_findings, 0, "{:?}", simulator.findings());
+}
+
+#[test]
+fn the_card_with_the_copies_may_go_at_any_time() {
+    let (_turn, simulator) = machine();
+    simulator.configure("card 6 GiB\ncard 6 GiB lost-after 150");
+    let mut session = session("qwen3moe", placement("qwen3moe", GPU, OTHER, 2), 6).unwrap();
+    session.set_expert_policy(ExpertPolicy { upload_bytes_per_step: u64::MAX, rates: Some(ALWAYS) });
+    let error = (1..=TOKENS.len()).find_map(|n| session.feed(&TOKENS[..n], &mut |_| Flow::Continue).err());
+    let error = error.expect("it is lost at some time");
+    assert!(matches!(error, EngineError::Cuda(CudaError::Lost { index: 1, .. })), "{error}");
+    drop(session);
+    // The processor goes on by itself.
+    simulator.configure("card 6 GiB");
+    assert!(!on_cpu("qwen3moe").is_empty());
 }
 
 #[test]
