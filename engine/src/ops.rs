@@ -335,14 +335,14 @@ impl Ops {
 
     /// Causal attention of queries over a layer's cache, which holds their own positions too.
     ///
-    /// q        [n_tokens, n_heads · key_dim]
+    /// q        [n_tokens, n_heads · key_dim]; turned afterwards if the keys are
     /// cache    of this layer, or of another one
     /// y        [n_tokens, n_heads · value_dim]
     pub(crate) fn attend(
         &self,
         attend: &Attend<'_>,
         scratch: &mut AttendScratch,
-        q: &Rows,
+        q: &mut Rows,
         cache: &LayerCache,
         y: &mut Rows,
     ) {
@@ -351,6 +351,9 @@ impl Ops {
         let shape = cache.shape();
         match self.on(q.device()) {
             On::Cpu(cpu) => {
+                if let Some(run) = cache.key_run() {
+                    cpu::turn_all(cpu, q.elems_mut(), run);
+                }
                 let args = AttentionArgs {
                     q: q.elems(),
                     k: cache.keys(n_positions),
@@ -368,6 +371,9 @@ impl Ops {
                     },
                 };
                 cpu::attention(cpu, scratch.partials(), &args, y.elems_mut());
+                if let Some(run) = cache.value_run() {
+                    cpu::turn_all(cpu, y.elems_mut(), run);
+                }
             }
             On::Cuda(gpu) => {
                 let (k, v) = (cache.keys_on(gpu), cache.values_on(gpu));

@@ -22,6 +22,7 @@ mod shared;
 mod tests;
 mod tile;
 mod topology;
+mod turn;
 
 pub use activations::{Activations, Rounding};
 pub use altup::{MAX_STREAMS, correct_streams, keep_outstanding, match_length, predict_streams};
@@ -39,6 +40,7 @@ pub use recurrent::{
 };
 pub use rope::{Rope, RopeKind, RopeOptions, RopeScaling};
 pub use topology::Topology;
+pub use turn::{turn, turn_all, turn_run};
 
 /// What every operation runs on: an instruction set that this CPU has, and the threads.
 pub struct Cpu {

@@ -162,7 +162,7 @@ impl LayerCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::KvSlice;
+    use crate::cpu::{KvSlice, turn};
     use crate::gguf::TensorType;
     use crate::quant;
 
@@ -224,9 +224,12 @@ mod tests {
         let kv = cache.layer(0).keys_values_mut();
         kv.store(1, &x, Some(&x));
         let (KvSlice::Q8_0(k), Some(KvSlice::Q4_0(v))) = (kv.keys(3), kv.values(3)) else { panic!("as asked") };
-        for (tensor_type, blocks, tolerance) in [(TensorType::Q8_0, k, 0.005), (TensorType::Q4_0, v, 0.13)] {
+        for (tensor_type, blocks, tolerance) in [(TensorType::Q8_0, k, 0.005), (TensorType::Q4_0, v, 0.3)] {
             let mut rows = vec![f32::NAN; 192];
             quant::decode_row(tensor_type, blocks, &mut rows).unwrap();
+            if tensor_type == TensorType::Q4_0 {
+                turn(&mut rows, 32);
+            }
             assert_eq!(rows[..64], [0.0; 64]);
             assert!(rows[64..].iter().zip(&x).all(|(got, x)| (got - x).abs() < tolerance), "{tensor_type}: {rows:?}");
         }

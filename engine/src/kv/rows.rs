@@ -8,7 +8,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 
 use super::shape::{CacheOptions, KvShape, KvType, Values};
-use crate::cpu::KvSlice;
+use crate::cpu::{KvSlice, turn, turn_run};
 use crate::cuda::{Buffer, DeviceKv, DeviceRows, Gpu};
 use crate::error::EngineError;
 use crate::quant;
@@ -31,10 +31,10 @@ impl KvCache {
     pub(super) fn new(shape: KvShape, gpu: Option<&Arc<Gpu>>, options: &CacheOptions) -> Result<Self, EngineError> {
         let n_rows = shape.n_rows(options);
         let v = match shape.values {
-            Values::Own { .. } => Some(Rows::new(n_rows, shape.value_width(), options.types.v, gpu)?),
+            Values::Own { dim } => Some(Rows::new(n_rows, shape.value_width(), turn_run(dim), options.types.v, gpu)?),
             Values::InKeys { .. } => None,
         };
-        let k = Rows::new(n_rows, shape.key_width(), options.types.k, gpu)?;
+        let k = Rows::new(n_rows, shape.key_width(), shape.key_run(), options.types.k, gpu)?;
         Ok(Self { shape, is_ring: n_rows < options.n_positions, k, v, first_held: 0 })
     }
 
@@ -86,6 +86,16 @@ impl KvCache {
     /// Values as attention takes them; `None` if they lie inside the keys.
     pub(crate) fn values(&self, n_positions: usize) -> Option<KvSlice<'_>> {
         self.v.as_ref().map(|v| v.first(n_positions))
+    }
+
+    /// Channels of keys that are turned together before the processor stores them; none if they are stored as they are.
+    pub(crate) fn key_run(&self) -> Option<usize> {
+        self.k.turned.as_ref().map(|turned| turned.run)
+    }
+
+    /// The same of values.
+    pub(crate) fn value_run(&self) -> Option<usize> {
+        self.v.as_ref().unwrap_or(&self.k).turned.as_ref().map(|turned| turned.run)
     }
 
     /// Whether it gives rows up.
@@ -157,6 +167,16 @@ struct Rows {
     row_bytes: usize,
     kv_type: KvType,
     data: Elems,
+    turned: Option<Box<Turned>>,
+}
+
+/// How heads are turned before they are stored.
+#[derive(Debug)]
+struct Turned {
+    /// Channels that are turned together.
+    run: usize,
+    /// A row that is about to be stored.
+    row: Vec<f32>,
 }
 
 #[derive(Debug)]
@@ -168,7 +188,14 @@ enum Elems {
 }
 
 impl Rows {
-    fn new(n_rows: usize, width: usize, kv_type: KvType, gpu: Option<&Arc<Gpu>>) -> Result<Self, EngineError> {
+    /// run      channels that are turned together if the type asks for it; a card stores all as they are
+    fn new(
+        n_rows: usize,
+        width: usize,
+        run: usize,
+        kv_type: KvType,
+        gpu: Option<&Arc<Gpu>>,
+    ) -> Result<Self, EngineError> {
         let what = "the cache of keys and values";
         let row_bytes = kv_type.n_bytes(width as u64) as usize;
         let data = match (gpu, kv_type) {
@@ -177,7 +204,10 @@ impl Rows {
             (None, KvType::F16) => Elems::F16(zeroed(what, n_rows, width)?),
             (None, KvType::Q8_0 | KvType::Q4_0) => Elems::Blocks(zeroed(what, n_rows, row_bytes)?),
         };
-        Ok(Self { n_rows, width, row_bytes, kv_type, data })
+        let is_turned = gpu.is_none() && kv_type.is_turned();
+        let turned = || Ok::<_, EngineError>(Box::new(Turned { run, row: zeroed(what, 1, width)? }));
+        let turned = is_turned.then(turned).transpose()?;
+        Ok(Self { n_rows, width, row_bytes, kv_type, data, turned })
     }
 
     /// Stores rows from a position on and says how many.
@@ -191,7 +221,17 @@ impl Rows {
                 Elems::F16(data) => data[range].convert_from_f32_slice(x),
                 Elems::Blocks(data) => {
                     let blocks = &mut data[rows.start * self.row_bytes..rows.end * self.row_bytes];
-                    quant::encode_row(self.kv_type.tensor_type(), x, blocks).expect("rows are whole blocks");
+                    for (x, blocks) in x.chunks_exact(self.width).zip(blocks.chunks_exact_mut(self.row_bytes)) {
+                        let x = match &mut self.turned {
+                            Some(turned) => {
+                                turned.row.copy_from_slice(x);
+                                turn(&mut turned.row, turned.run);
+                                &turned.row
+                            }
+                            None => x,
+                        };
+                        quant::encode_row(self.kv_type.tensor_type(), x, blocks).expect("rows are whole blocks");
+                    }
                 }
                 Elems::OnGpu(buffer) => panic!("the processor stores into a cache in {buffer:?}"),
             }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::cpu::turn_run;
 use crate::error::EngineError;
 use crate::gguf::TensorType;
 
@@ -122,6 +123,14 @@ impl KvShape {
         }
     }
 
+    /// Channels that are turned together where keys are: values that lie inside them have to be turned back alone.
+    pub(super) fn key_run(&self) -> usize {
+        match self.values {
+            Values::Own { .. } => turn_run(self.key_dim),
+            Values::InKeys { dim } => turn_run(self.key_dim).min(turn_run(dim)),
+        }
+    }
+
     /// Elements of the keys of one position.
     pub(super) fn key_width(&self) -> usize {
         self.n_kv_heads.saturating_mul(self.key_dim)
@@ -157,6 +166,11 @@ impl KvType {
             KvType::Q8_0 => "q8_0",
             KvType::Q4_0 => "q4_0",
         }
+    }
+
+    /// Whether the processor turns heads before it stores them so; eight bits gain too little by it.
+    pub(crate) fn is_turned(self) -> bool {
+        self == KvType::Q4_0
     }
 
     /// The block format of its rows.

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use super::{Attend, Ops};
-use crate::cpu::Rounding;
+use crate::cpu::{self, Rounding};
 use crate::cuda::CudaError;
 use crate::error::EngineError;
 use crate::gguf::{MappedModel, TensorFacts};
-use crate::kv::{Cache, CacheOptions, CacheShape, KvShape, KvTypes, Values};
+use crate::kv::{Cache, CacheOptions, CacheShape, KvShape, KvType, KvTypes, Values};
 use crate::place::{Device, Placement};
 use crate::tensor::{AttendScratch, Input, Rows, Weight};
 
@@ -89,18 +89,21 @@ impl Ops {
         let options = CacheOptions { n_positions: 64, n_batch: n_tokens, types, checkpoint_bytes: 0 };
         let mut cache = Cache::new(&[(CacheShape::Attention(SHAPE), device)], self.gpus(), &options)?;
         let mut scratch = AttendScratch::new(self.gpus(), n_heads, dim)?;
-        let rows = |width| {
+        let rows = |width, kv_type| {
             let mut rows = self.whole_numbers(n_tokens, width, Device::Cpu)?;
             self.scale(&mut rows, 1.0 / 127.0);
+            turn_back(&mut rows, device, kv_type, dim);
             rows.move_to(device);
             Ok::<_, EngineError>(rows)
         };
-        let (k, v, q) = (rows(SHAPE.n_kv_heads * dim)?, rows(SHAPE.n_kv_heads * dim)?, rows(n_heads * dim)?);
+        let kv_width = SHAPE.n_kv_heads * dim;
+        let (k, v, mut q) = (rows(kv_width, types.k)?, rows(kv_width, types.v)?, rows(n_heads * dim, types.k)?);
         self.store(cache.layer(0), 0, &k, Some(&v));
         let mut y = Rows::new(self.gpus(), n_tokens, n_heads * dim)?;
         y.reshape(n_tokens, n_heads * dim);
         let attend = Attend { n_heads, scale: 0.125, first_pos: 0, softcap: None, sinks: None };
-        self.attend(&attend, &mut scratch, &q, cache.layer(0), &mut y);
+        self.attend(&attend, &mut scratch, &mut q, cache.layer(0), &mut y);
+        turn_back(&mut y, device, types.v, dim);
         self.elems_of(y)
     }
 
@@ -121,6 +124,14 @@ impl Ops {
         rows.move_to(Device::Cpu);
         self.check()?;
         Ok(rows.elems().to_vec())
+    }
+}
+
+/// The processor stores heads turned where they get few bits, a card as they are: what the processor is to store as a card
+/// does, and what it then finds, is turned back.
+pub(super) fn turn_back(x: &mut Rows, device: Device, kv_type: KvType, head_dim: usize) {
+    if device == Device::Cpu && kv_type.is_turned() {
+        cpu::turn(x.elems_mut(), cpu::turn_run(head_dim));
     }
 }
 

@@ -378,17 +378,22 @@ fn attend(bench: &Bench, shape: KvShape, types: KvTypes, extra: (Option<f32>, bo
     let mut scratch = AttendScratch::new(bench.ops.gpus(), n_heads, key_dim.max(value_dim)).unwrap();
     let sinks = bench.vector(wave(n_heads, 0.9));
     let (mut first_pos, mut all) = (0, Vec::new());
+    let turned_back = |mut x, kv_type, dim| {
+        check::turn_back(&mut x, bench.device, kv_type, dim);
+        x
+    };
     for &n in steps {
         let k = bench.rows(n, shape.n_kv_heads * key_dim, 0.1 + first_pos as f32 * 0.01);
         let v = bench.rows(n, shape.n_kv_heads * value_dim, 0.3 + first_pos as f32 * 0.01);
+        let (k, v) = (turned_back(k, types.k, key_dim), turned_back(v, types.v, value_dim));
         let has_values = matches!(shape.values, Values::Own { .. });
         bench.ops.store(cache.layer(0), first_pos, &k, has_values.then_some(&v));
-        let q = bench.rows(n, n_heads * key_dim, 0.77);
+        let mut q = turned_back(bench.rows(n, n_heads * key_dim, 0.77), types.k, key_dim);
         let mut y = bench.empty(n, n_heads * value_dim);
         let (softcap, has_sinks) = extra;
         let shape = Attend { n_heads, scale: 0.2, first_pos, softcap, sinks: has_sinks.then_some(&sinks) };
-        bench.ops.attend(&shape, &mut scratch, &q, cache.layer(0), &mut y);
-        all.extend(elems(y, bench));
+        bench.ops.attend(&shape, &mut scratch, &mut q, cache.layer(0), &mut y);
+        all.extend(elems(turned_back(y, types.v, value_dim), bench));
         first_pos += n;
     }
     all
