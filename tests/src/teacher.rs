@@ -15,16 +15,25 @@ use tandem_engine::session::Session;
 ///
 /// chunks   lengths of the chunks, cycled; empty for all at once
 /// on_row   called with each position and its logits
-pub fn for_each_row(path: &Path, tokens: &[u32], isa: Isa, chunks: &[usize], mut on_row: impl FnMut(usize, &[f32])) {
+pub fn for_each_row(path: &Path, tokens: &[u32], isa: Isa, chunks: &[usize], on_row: impl FnMut(usize, &[f32])) {
+    teach(&mut session(path, tokens.len(), isa, KvTypes::both(KvType::F32)), tokens, chunks, on_row);
+}
+
+/// A session of a model for texts of at most so many tokens.
+pub fn session(path: &Path, n_tokens: usize, isa: Isa, kv_types: KvTypes) -> Session {
     let facts = ModelFacts::from_file(path).expect("the model is whole");
     let options = LoadOptions {
         isa: Some(isa),
-        kv_types: KvTypes::both(KvType::F32),
-        n_batch: tokens.len(),
-        ..LoadOptions::all_cpu(&facts, 2, tokens.len()).expect("the model has layers")
+        kv_types,
+        n_batch: n_tokens,
+        ..LoadOptions::all_cpu(&facts, 2, n_tokens).expect("the model has layers")
     };
     let model = Model::load(path, &options, &mut |_| Flow::Continue).expect("the model loads");
-    let mut session = Session::new(Arc::new(model)).expect("there is memory for a session");
+    Session::new(Arc::new(model)).expect("there is memory for a session")
+}
+
+/// Computes all tokens anew; the rest as `for_each_row`.
+pub fn teach(session: &mut Session, tokens: &[u32], chunks: &[usize], mut on_row: impl FnMut(usize, &[f32])) {
     let mut sink = |pos: usize, logits: &[f32]| {
         on_row(pos, logits);
         Flow::Continue

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use tandem_engine::cpu::Isa;
 use tandem_engine::gguf::{ModelFacts, TensorType};
+use tandem_engine::kv::{KvType, KvTypes};
 use tandem_engine::token::{Special, Tokenizer};
 use tandem_tests::{models, teacher};
 
@@ -23,7 +24,30 @@ struct Golden {
     kl: f64,
 }
 
+/// What `llama-perplexity` says of a model over the long text, with its defaults: 512 tokens at a time, flash attention, a
+/// cache of 16-bit floats, weights repacked where it has kernels for that.
+///
+/// `llama-perplexity -m MODEL -f tests/data/perplexity-long.txt -t 2`, of llama.cpp as vendored in llama-cpp-python 0.3.36
+#[derive(Deserialize)]
+struct Defaults {
+    file: String,
+    /// After each chunk.
+    perplexity: Vec<f64>,
+}
+
+/// Tokens of a chunk of the long text, of which the second half counts.
+const CHUNK: usize = 512;
+
+/// Chunks of it that an ordinary run has time for; a long one takes all.
+const N_CHUNKS: usize = 4;
+
 const N_EXACT: usize = 208;
+
+/// Tokens that caches are compared over.
+const N_CACHED: usize = 200;
+
+/// Mean divergence of SmolLM2's logits by llama.cpp with a cache from its own with one in f32, by `goldens/make_cache_goldens.py`.
+const LLAMA_CPP_CACHES: [(&str, f64); 3] = [("q8_0", 4.207e-3), ("q4_0", 4.340e-2), ("q8_0/q4_0", 1.162e-2)];
 
 /// Tokens that formats of our own making are compared over.
 const N_OTHER: usize = 48;
@@ -32,6 +56,10 @@ const N_OTHER: usize = 48;
 const MAX_DIVERGENCE: f64 = 1.5e-3;
 
 const TEXT: &str = include_str!("../data/perplexity.txt");
+
+/// The first 12,000 bytes of the README and the page on architecture, of the interface's Chinese sentences, and 8,000 bytes of
+/// code, as they once were, each up to the end of a line.
+const LONG_TEXT: &str = include_str!("../data/perplexity-long.txt");
 
 fn smollm2_and_gemma() -> [(PathBuf, Golden); 2] {
     let [smollm2, gemma]: [Golden; 2] = serde_json::from_str(include_str!("../goldens/perplexity.json")).unwrap();
@@ -64,6 +92,56 @@ fn perplexity_is_within_a_percent_of_llama_cpp() {
         println!("{file}: perplexity {perplexity:.4}, llama.cpp {own:.4}, with exact weights {exact:.4}");
         assert!((perplexity / exact - 1.0).abs() <= 0.01, "{file}: {perplexity}, llama.cpp exactly {exact}");
         assert!(perplexity <= 1.01 * own, "{file}: {perplexity}, llama.cpp {own}");
+    }
+}
+
+/// As `llama-perplexity` counts, and with the cache that it has by default.
+#[test]
+fn perplexity_of_a_long_text_is_within_a_percent_of_llama_cpps_by_default() {
+    let defaults: [Defaults; 2] = serde_json::from_str(include_str!("../goldens/perplexity-defaults.json")).unwrap();
+    for ((path, _), Defaults { file, perplexity: theirs }) in smollm2_and_gemma().into_iter().zip(defaults) {
+        let tokenizer = Tokenizer::from_facts(&ModelFacts::from_file(&path).unwrap()).unwrap();
+        let begin = tokenizer.bos().filter(|_| tokenizer.add_bos());
+        let tokens: Vec<u32> = begin.into_iter().chain(tokenizer.encode(LONG_TEXT, Special::Literal)).collect();
+        let n_chunks = if std::env::var_os("TANDEM_LONG").is_some() { theirs.len() } else { N_CHUNKS };
+        let mut session = teacher::session(&path, CHUNK, Isa::best(), KvTypes::both(KvType::F16));
+        let (mut sum, mut n) = (0.0, 0);
+        for chunk in tokens.chunks_exact(CHUNK).take(n_chunks) {
+            let fed: Vec<u32> =
+                begin.into_iter().chain(chunk.iter().copied().skip(usize::from(begin.is_some()))).collect();
+            teacher::teach(&mut session, &fed, &[], |pos, logits| {
+                if let Some(&next) = chunk.get(pos + 1).filter(|_| pos >= CHUNK / 2) {
+                    sum -= teacher::log_softmax(logits, next);
+                    n += 1;
+                }
+            });
+        }
+        let (ours, theirs) = ((sum / f64::from(n)).exp(), theirs[n_chunks - 1]);
+        println!(
+            "{file}, {n_chunks} chunks: perplexity {ours:.4}, llama.cpp {theirs:.4}, {:.2} %",
+            100.0 * (ours / theirs - 1.0)
+        );
+        assert!((ours / theirs - 1.0).abs() <= 0.01, "{file}: {ours}, llama.cpp {theirs}");
+    }
+}
+
+/// Four bits are as near as that only because heads are turned before they are stored.
+#[test]
+fn small_caches_are_as_near_to_a_large_one_as_llama_cpps() {
+    let [(path, golden), _] = smollm2_and_gemma();
+    let tokens = &golden.tokens[..N_CACHED];
+    let rows = |kv_types| {
+        let mut rows = Vec::new();
+        let mut session = teacher::session(&path, N_CACHED, Isa::best(), kv_types);
+        teacher::teach(&mut session, tokens, &[], |_, logits| rows.push(logits.to_vec()));
+        rows
+    };
+    let exact = rows(KvTypes::both(KvType::F32));
+    for (types, most) in LLAMA_CPP_CACHES {
+        let types: KvTypes = types.parse().unwrap();
+        let kl = exact.iter().zip(&rows(types)).map(|(a, b)| teacher::divergence(a, b)).sum::<f64>() / N_CACHED as f64;
+        println!("cache in {types}: KL {kl:.3e}, llama.cpp {most:.3e}");
+        assert!(kl <= most, "cache in {types}: KL {kl:.3e}, llama.cpp {most:.3e}");
     }
 }
 
