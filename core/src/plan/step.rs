@@ -53,11 +53,11 @@ impl StepCost {
             is_there = is_mixer_there;
             cost.read(is_there, layer.dense_bytes, layer.kv.read_bytes_as(n_tokens, types));
             let Some(experts) = place.experts else { continue };
-            if is_there {
-                // The host picks the experts.
+            let are_experts_there = is_card(experts);
+            if is_there && !are_experts_there {
+                // The host picks the experts; where they are on the card too, the card does.
                 cost.come_back(router_bytes);
             }
-            let are_experts_there = is_card(experts);
             cost.read(are_experts_there, (layer.experts_bytes as f64 * sizes.expert_share()) as u64, 0);
             cost.go(is_there, are_experts_there, row_bytes);
             cost.go(are_experts_there, is_there, row_bytes);
@@ -140,8 +140,8 @@ mod tests {
         let n_layers = plan.layers.len() as u32;
         let n_apart = n_layers - plan.layers.iter().filter(|layer| layer.experts != Some(Place::Ram)).count() as u32;
         let cost = StepCost::of(&facts, &plan, 100).unwrap();
-        // The embedding's row first; each layer's choice, and the logits.
-        assert_eq!((cost.n_to_card, cost.n_to_host), (1 + n_apart, n_layers + n_apart + 1));
+        // The embedding's row first; inputs and choice of layers whose experts are apart, and the logits.
+        assert_eq!((cost.n_to_card, cost.n_to_host), (1 + n_apart, 2 * n_apart + 1));
         assert!(cost.card_weight_bytes > 0 && cost.cpu_weight_bytes > 0 && cost.cpu_cache_bytes == 0);
         assert!(!cost.words().zh.is_empty());
     }
