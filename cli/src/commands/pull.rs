@@ -8,7 +8,7 @@ use serde::Serialize;
 use tandem_core::api;
 use tandem_core::wire::{
     AppEvent, Download, DownloadRequest, DownloadState, ErrorCode, Failure, Integrity, ModelPage, ModelVersion,
-    PlanVersionsRequest, Presence, Text,
+    PlanVersionsRequest, Presence, RepoFile, Text,
 };
 use tandem_engine::Flow;
 
@@ -177,7 +177,13 @@ fn finish(
     let page = opened.wait(api::model_page(&opened.app, repo.to_owned()))?;
     let here = page.versions.iter().find(|other| other.quant == version.quant).map(|version| &version.presence);
     let ModelVersion { quant, size_bytes, .. } = version;
-    let Some(Presence::Here { model_id }) = here else { return Err(refused(not_here(repo, quant))) };
+    let Some(Presence::Here { model_id }) = here else {
+        let models = opened.wait(api::library(&opened.app))?;
+        let path = version.files.first().map(|file| file.path.as_str());
+        let is_it = |source: &RepoFile| source.repo == repo && Some(source.path.as_str()) == path;
+        let it = models.into_iter().find(|model| model.source.as_ref().is_some_and(is_it));
+        return Err(refused(it.and_then(|model| model.refusal).unwrap_or_else(|| not_here(repo, quant))));
+    };
     if terminal.is_json() {
         return terminal.print_json(&Pulled { repo, quant, size_bytes: *size_bytes, model_id, notices });
     }

@@ -218,9 +218,11 @@ fn keys_of_model(model: &LibraryModel, before: &[LibraryPlace]) -> Vec<Key> {
     keys
 }
 
-/// Whether it lies in a folder of another program, whose manifest promises the same at each look.
+/// Whether it lies in a folder of another program, whose manifest promises the same at each look. LM Studio has none: what
+/// was promised of a file there was proven of it once, and it may have changed since.
 fn is_of_program(place: &LibraryPlace) -> bool {
-    place.program != Program::Tandem && place.folder.is_some()
+    let has_no_manifests = matches!(place.program, Program::Tandem | Program::LmStudio | Program::Other);
+    !has_no_manifests && place.folder.is_some()
 }
 
 fn keys_of_path(path: &Path) -> Vec<Key> {
