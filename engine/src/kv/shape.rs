@@ -168,7 +168,7 @@ impl KvType {
         }
     }
 
-    /// Whether the processor turns heads before it stores them so; eight bits gain too little by it.
+    /// Whether the processor turns heads before it stores them so; eight bits lose little without it (`docs/correctness.md`).
     pub(crate) fn is_turned(self) -> bool {
         self == KvType::Q4_0
     }
