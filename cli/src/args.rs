@@ -145,6 +145,9 @@ pub(crate) struct Plan {
     /// Only this version of a repo
     #[arg(long)]
     pub(crate) quant: Option<String>,
+    /// Read the headers of a repo again, not those kept of the last day
+    #[arg(long)]
+    pub(crate) read_again: bool,
     #[command(flatten)]
     pub(crate) wishes: Wishes,
     #[command(flatten)]
@@ -322,9 +325,12 @@ pub(crate) struct Predictions {
     /// Compute threads of the table; by default as planned
     #[arg(long, value_name = "N", requires = "check", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) threads: Option<u32>,
-    /// How often each file is predicted and run; medians are reported
+    /// How often each file is predicted and run; medians are reported. With 0 memory alone is compared
     #[arg(long, default_value = "5", value_name = "N", requires = "check")]
-    pub(crate) rounds: NonZeroUsize,
+    pub(crate) rounds: usize,
+    /// One file of several: the program that started this one judges
+    #[arg(long, hide = true, requires = "check")]
+    pub(crate) is_part: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tandem_core::error::size;
 use tandem_engine::gguf::Writer;
 use tandem_tests::hub::{Repo, TestHub, tiny_gguf};
-use tandem_tests::models::smollm2;
+use tandem_tests::models::{gemma, smollm2};
 use tandem_tests::nvml::FakeNvml;
 use tandem_tests::small_disk::SmallDisk;
 
@@ -475,4 +475,21 @@ fn a_removed_model_lies_in_the_trash_and_is_found_again_once_restored() {
     assert_eq!((&back[0]["path"], &back[0]["id"]), (&here[0]["path"], &here[0]["id"]));
     let verified = tandem.json(&["verify", &text(&path), "--json"]);
     assert_eq!((&back[0]["integrity"], &verified["integrity"]), (&json!("unverified"), &json!("verified")));
+}
+
+/// Memory is no matter of timing: it is the same on a busy machine.
+#[test]
+fn memory_is_predicted_within_a_twentieth() {
+    let models = [smollm2(), gemma()];
+    let paths = models.each_ref().map(|path| path.to_str().unwrap());
+    let args = ["predictions", "--rounds", "0", "--check", paths[0], paths[1]];
+    let rows = Tandem::new().json(&[&["--json"], &args[..]].concat());
+    for row in rows.as_array().unwrap() {
+        let [planned, resident] = ["planned_bytes", "resident_bytes"].map(|key| row[key].as_f64().unwrap());
+        assert!((planned / resident - 1.0).abs() <= 0.05, "{}: {planned} planned, {resident} resident", row["model"]);
+        assert!(row["generation"].is_null(), "nothing is timed");
+    }
+    let table = Tandem::new().ok(&args);
+    assert_eq!(table.lines().count(), 4, "{table}");
+    assert!(!table.contains('!'), "{table}");
 }

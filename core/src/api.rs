@@ -231,25 +231,26 @@ pub async fn plan_versions(
     request: PlanVersionsRequest,
     mut events: PlanSink,
 ) -> Result<PlannedVersions, Failure> {
+    let PlanVersionsRequest { repo, wishes, machine, card_computes, headers } = request;
     let left = app.previews.left();
     tokio::pin!(left);
     let hub = app.remote().hub;
     let preview = tokio::select! {
-        preview = app.previews.of(&hub, &request.repo) => preview?,
+        preview = app.previews.of(&hub, &repo, headers) => preview?,
         () = &mut left => return Err(cancelled()),
     };
-    let hardware = match request.machine {
+    let hardware = match machine {
         Some(machine) => *machine,
         None => hardware(app).await?,
     };
-    let engine = if request.card_computes { Engine::WithGpu } else { Engine::of(&hardware) };
+    let engine = if card_computes { Engine::WithGpu } else { Engine::of(&hardware) };
     // Futures first, stream after: a closure over references inside a stream is not general enough to be sent.
     let plans: Vec<_> = (0..preview.versions.len())
         .map(|index| {
-            let (hub, preview, hardware, wishes) = (&hub, &preview, &hardware, &request.wishes);
+            let (hub, preview, hardware, wishes) = (&hub, &preview, &hardware, &wishes);
             async move {
                 let planned = async {
-                    let outline = preview.outline(hub, index).await?;
+                    let outline = preview.outline(hub, index, headers).await?;
                     Ok(plan::plan_outline(&outline, hardware, wishes, engine)?)
                 };
                 (index, planned_version(&preview.versions[index], planned.await))
@@ -274,7 +275,7 @@ pub async fn plan_versions(
     }
     planned.sort_by_key(|(index, _)| *index);
     let planned: Vec<PlannedVersion> = planned.into_iter().map(|(_, version)| version).collect();
-    let pick = pick_version(&preview.versions, &planned, request.wishes.aim);
+    let pick = pick_version(&preview.versions, &planned, wishes.aim);
     Ok(PlannedVersions { versions: planned, recommended: pick.index, reason: pick.reason })
 }
 

@@ -37,7 +37,7 @@ fn declarations() -> Vec<(&'static str, String)> {
         HubKind HubSource SourceProbe Reach HashWord ProxySettings ProxyKind
         TokenState TokenPlace TokenRequest TokenKeep
         SearchRequest SearchPage HubModel RepoFile ModelPage ForeignModel ModelFormat ExternalEngine ModelVersion Companion Presence
-        PlanVersionsRequest PlannedVersions PlannedVersion
+        PlanVersionsRequest Reading PlannedVersions PlannedVersion
         DownloadRequest MoveDownloadRequest Move Download DownloadState
         LibraryModel LibraryFile LibraryPlace Program LibraryFolder AddedPaths RemoveRequest Removal VerifyProgress UpdatesFound
         Integrity FileRole

@@ -9,11 +9,11 @@ use tandem_core::app::{App, AppError, AppOptions};
 use tandem_core::paths::Paths;
 use tandem_core::wire::{
     AppEvent, ChatEvent, DownloadRequest, DownloadState, EndReason, ErrorCode, Failure, Integrity, LoadEvent,
-    LoadRequest, Message, Phase, PlanVersionsRequest, PlannedVersion, Presence, Role, RuntimeState, Sampling,
+    LoadRequest, Message, Phase, PlanVersionsRequest, PlannedVersion, Presence, Reading, Role, RuntimeState, Sampling,
     SearchRequest, SendRequest, Settings, Wishes,
 };
 use tandem_engine::Flow;
-use tandem_tests::hub::{Repo, TestHub};
+use tandem_tests::hub::{Fault, Repo, Rule, Side, TestHub};
 use tandem_tests::models::smollm2;
 
 const REPO: &str = "tests/SmolLM2-135M-Instruct-GGUF";
@@ -226,6 +226,36 @@ async fn found_downloaded_verified_loaded_asked_stopped_and_there_after_a_restar
     let again = ask(&app, request("And of Italy?"), go_on).await.unwrap();
     let stats = done(&again).stats.clone().unwrap();
     assert!(stats.n_reused_tokens > stats.n_prompt_tokens / 2, "{stats:?}");
+    app.close().await;
+}
+
+/// What a hub said falsely of a header ends with the download: the file that has the SHA256 says what it holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verified_file_has_the_last_word_on_its_header() {
+    let root = tempfile::tempdir().unwrap();
+    let bytes = std::fs::read(smollm2()).unwrap();
+    let key = b"llama.context_length";
+    let at = bytes.windows(key.len()).position(|window| window == key).unwrap();
+    let repo = Repo::new(REPO).file_at(FILE, &smollm2()).unwrap().gguf("llama", 134_515_008, 8192);
+    let hub = TestHub::start(vec![repo]);
+    hub.fault(Rule::new(Side::Cdn, FILE, Fault::FlipBit { at: (at + key.len() + 4) as u64 }).times(1));
+    let Opened { app, events } = open(root.path(), hub.url());
+    let most = async |headers| {
+        let request = PlanVersionsRequest { repo: REPO.into(), headers, ..PlanVersionsRequest::default() };
+        let planned = api::plan_versions(&app, request, Box::new(|_| Flow::Continue)).await.unwrap();
+        planned.versions[0].plan.as_ref().unwrap().max_context_length
+    };
+    assert_ne!(most(Reading::Kept).await, 8192);
+    let page = api::model_page(&app, REPO.into()).await.unwrap();
+    let files = page.versions[0].files.clone();
+    api::start_download(&app, DownloadRequest { files }).await.unwrap();
+    let is_done =
+        |event: AppEvent| matches!(event, AppEvent::Download { download } if download.state == DownloadState::Done);
+    assert!(events.iter().any(is_done));
+    let n_fetches = hub.fetches(FILE).len();
+    assert_eq!(most(Reading::Kept).await, 8192);
+    assert_eq!(most(Reading::Again).await, 8192);
+    assert_eq!(hub.fetches(FILE).len(), n_fetches, "nobody needs to be asked for it again");
     app.close().await;
 }
 

@@ -1,11 +1,13 @@
 //! The hub client against the test hub: search, listing, headers by range, and every refusal by its right name.
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which may")]
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use tandem_core::error::Explain;
 use tandem_core::hub::{Hub, HubError, HubOptions, Missing, NetworkFault, Oddity, TokenUse, versions};
-use tandem_core::wire::{ErrorCode, HashWord, RepoFile, SearchRequest};
+use tandem_core::wire::{ErrorCode, HashWord, Reading, RepoFile, SearchRequest};
 use tandem_engine::gguf::{TensorType, Writer};
 use tandem_tests::hub::{Fault, Repo, Rule, Side, TestHub, TestHubOptions, demo_repos};
 
@@ -190,7 +192,7 @@ async fn the_token_stays_with_the_hub() {
     let test_hub = hub_with(Vec::new());
     let hub = client(&test_hub, Some("hf_accepted"));
     let file = hub.model(GATED).await.unwrap().files.into_iter().find(|file| file.path.ends_with(".gguf")).unwrap();
-    hub.header(std::slice::from_ref(&file)).await.unwrap();
+    hub.header(std::slice::from_ref(&file), Reading::Kept).await.unwrap();
     let seen = test_hub.seen();
     let (on_hub, elsewhere): (Vec<_>, Vec<_>) = seen.iter().partition(|seen| seen.side == Side::Hub);
     assert!(on_hub.len() >= 2 && on_hub.iter().all(|seen| seen.authorization.as_deref() == Some("Bearer hf_accepted")));
@@ -216,7 +218,7 @@ async fn headers_are_read_by_range_and_kept() {
     let test_hub = TestHub::start(vec![Repo::new("a/b").file("m-Q8_0.gguf", bytes)]);
     let hub = cached_client(&test_hub, cache.path());
     let files = hub.model("a/b").await.unwrap().files;
-    let facts = hub.header(&files).await.unwrap();
+    let facts = hub.header(&files, Reading::Kept).await.unwrap();
     assert_eq!((facts.architecture().unwrap(), facts.tensors.len(), facts.file_bytes), ("llama", 1, size_bytes));
     assert_eq!(facts.files[0].name, "m-Q8_0.gguf");
     let fetches = test_hub.fetches("m-Q8_0.gguf");
@@ -224,8 +226,64 @@ async fn headers_are_read_by_range_and_kept() {
     assert!(asked.len() > 1 && asked.is_sorted(), "it goes on where it stopped: {asked:?}");
     let sent: u64 = fetches.iter().map(|seen| seen.sent_bytes()).sum();
     assert!(sent < size_bytes, "the weights stay where they are: {sent} of {size_bytes}");
-    hub.header(&files).await.unwrap();
+    hub.header(&files, Reading::Kept).await.unwrap();
     assert_eq!(test_hub.fetches("m-Q8_0.gguf").len(), fetches.len(), "the second time it comes from disk");
+}
+
+/// A file whose header says `TRUE_CONTEXT`, and where the number stands.
+fn honest_file() -> (Vec<u8>, u64) {
+    let writer = Writer::new("llama").meta("llama.context_length", TRUE_CONTEXT);
+    let bytes = writer.tensor("some.weight", &[32], TensorType::F32, vec![7; 128]).to_bytes().unwrap();
+    let key = b"llama.context_length";
+    let at = bytes.windows(key.len()).position(|window| window == key).unwrap();
+    // The name of the key, then its type.
+    let value = at + key.len() + 4;
+    assert_eq!(bytes[value..value + 4], TRUE_CONTEXT.to_le_bytes());
+    (bytes, value as u64)
+}
+
+const TRUE_CONTEXT: u32 = 8192;
+
+/// What a hub said falsely once ends: when somebody asks again, with the day, and with another source; and the hub that is
+/// out of reach leaves what it said.
+#[tokio::test]
+async fn a_damaged_header_does_not_stay() {
+    let cache = tempfile::tempdir().unwrap();
+    let (bytes, at) = honest_file();
+    let repo = || Repo::new("a/b").file("m-Q8_0.gguf", bytes.clone());
+    let test_hub = TestHub::start(vec![repo()]);
+    let hub = cached_client(&test_hub, cache.path());
+    let files = hub.model("a/b").await.unwrap().files;
+    let context = async |hub: &Hub, files: &[RepoFile], reading| {
+        hub.header(files, reading).await.map(|facts| facts.context_length().unwrap())
+    };
+    let lie = async |reading| {
+        test_hub.fault(Rule::new(Side::Cdn, "", Fault::FlipBit { at }));
+        assert_ne!(context(&hub, &files, reading).await.unwrap(), TRUE_CONTEXT);
+        test_hub.heal();
+    };
+
+    lie(Reading::Kept).await;
+    assert_ne!(context(&hub, &files, Reading::Kept).await.unwrap(), TRUE_CONTEXT, "it is believed for a day");
+    assert_eq!(context(&hub, &files, Reading::Again).await.unwrap(), TRUE_CONTEXT);
+    assert_eq!(context(&hub, &files, Reading::Kept).await.unwrap(), TRUE_CONTEXT, "what came last is kept");
+
+    lie(Reading::Again).await;
+    let second = TestHub::start(vec![repo()]);
+    let other = cached_client(&second, cache.path());
+    let from_other = other.model("a/b").await.unwrap().files;
+    assert_eq!(from_other[0].sha256, files[0].sha256);
+    assert_eq!(context(&other, &from_other, Reading::Kept).await.unwrap(), TRUE_CONTEXT, "each source for itself");
+
+    for entry in std::fs::read_dir(cache.path().join("headers")).unwrap() {
+        let file = std::fs::File::options().write(true).open(entry.unwrap().path()).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(25 * 3600)).unwrap();
+    }
+    test_hub.fault(Rule::new(Side::Cdn, "", Fault::Cut { after_bytes: 0 }));
+    assert_ne!(context(&hub, &files, Reading::Kept).await.unwrap(), TRUE_CONTEXT, "better than nothing");
+    assert!(context(&hub, &files, Reading::Again).await.is_err());
+    test_hub.heal();
+    assert_eq!(context(&hub, &files, Reading::Kept).await.unwrap(), TRUE_CONTEXT, "another day");
 }
 
 #[tokio::test]
@@ -233,7 +291,7 @@ async fn headers_of_shards_are_joined() {
     let test_hub = TestHub::start(demo_repos());
     let hub = client(&test_hub, None);
     let files = versions(&hub.model(REPO).await.unwrap().files).remove(0).files;
-    let facts = hub.header(&files).await.unwrap();
+    let facts = hub.header(&files, Reading::Kept).await.unwrap();
     assert_eq!((facts.files.len(), facts.tensors.len()), (3, 3));
     assert_eq!(facts.tensors.iter().map(|tensor| tensor.file).collect::<Vec<_>>(), [0, 1, 2]);
 }
@@ -256,7 +314,7 @@ async fn bad_headers_are_told_apart() {
     for (repo, path, code) in cases {
         let files = hub.model(repo).await.unwrap().files;
         let file = files.into_iter().find(|file| file.path == path).unwrap();
-        let failure = hub.header(&[file]).await.unwrap_err().explain();
+        let failure = hub.header(&[file], Reading::Kept).await.unwrap_err().explain();
         assert_eq!(failure.code, code, "{path}: {}", failure.message.en);
     }
 }
@@ -267,10 +325,10 @@ async fn a_hub_that_ignores_ranges_still_gives_headers() {
     test_hub.fault(Rule::new(Side::Cdn, "", Fault::IgnoreRange));
     let hub = client(&test_hub, None);
     let files = versions(&hub.model(REPO).await.unwrap().files).remove(0).files;
-    assert_eq!(hub.header(&files).await.unwrap().tensors.len(), 3);
+    assert_eq!(hub.header(&files, Reading::Kept).await.unwrap().tensors.len(), 3);
     test_hub.heal();
     test_hub.fault(Rule::new(Side::Cdn, "", Fault::ShiftRange { by: 1 }));
-    let error = hub.header(&files).await.unwrap_err();
+    let error = hub.header(&files, Reading::Kept).await.unwrap_err();
     assert!(matches!(error, HubError::NotAHub { oddity: Oddity::WrongRange, .. }), "{error:?}");
 }
 

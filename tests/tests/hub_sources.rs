@@ -11,7 +11,8 @@ use tandem_core::paths::Paths;
 use tandem_core::token::KeyStore;
 use tandem_core::wire::{
     AppEvent, DownloadRequest, DownloadState, ErrorCode, HashWord, HubKind, HubSource, Integrity, ModelFormat,
-    PlanVersionsRequest, ProxyKind, ProxySettings, Reach, SearchRequest, Settings, TokenKeep, TokenPlace, TokenRequest,
+    PlanVersionsRequest, ProxyKind, ProxySettings, Reach, Reading, SearchRequest, Settings, TokenKeep, TokenPlace,
+    TokenRequest,
 };
 use tandem_engine::Flow;
 use tandem_tests::downloads::weights;
@@ -52,7 +53,7 @@ async fn modelscope_lists_hashes_and_gives_files() {
         assert_eq!((resolved.sha256, resolved.size_bytes), (file.sha256.clone(), file.size_bytes));
         assert!(resolved.url.as_str().starts_with(test_hub.cdn_url()));
     }
-    assert_eq!(hub.header(&version.files).await.unwrap().tensors.len(), 3);
+    assert_eq!(hub.header(&version.files, Reading::Kept).await.unwrap().tensors.len(), 3);
     assert!(matches!(hub.model("nobody/nothing").await, Err(HubError::NotFound { .. })));
     assert_eq!(hub.page_url(REPO), format!("{}/models/{REPO}", test_hub.url()));
 }
@@ -71,7 +72,7 @@ async fn every_request_goes_through_the_proxy_and_it_looks_up_names() {
         };
         let hub = proxied(proxy.address());
         let files = versions(&hub.model(REPO).await.unwrap().files).remove(0).files;
-        assert_eq!(hub.header(&files).await.unwrap().tensors.len(), 3);
+        assert_eq!(hub.header(&files, Reading::Kept).await.unwrap().tensors.len(), 3);
         let seen = proxy.seen();
         for host in ["hub.test:80", "cdn.test:80"] {
             assert!(seen.contains(&format!("{how} {host}")), "{host} in {seen:?}");

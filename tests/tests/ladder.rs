@@ -164,5 +164,34 @@ async fn a_load_steps_down_until_it_fits_and_says_so() {
     assert_eq!(refused.err(), Some(ErrorCode::OutOfMemory));
     let left = LIVE_BYTES.load(SeqCst) - baseline;
     assert!(left < MIB / 4, "{left} bytes stay");
+    sweep(&app, &model.id, baseline).await;
     assert!(load(&app, &model.id).await.is_ok(), "with memory it loads again");
+}
+
+/// Memory that ends after every megabyte of what a load takes, from what the app itself needs for it on: a plan that runs, smaller if need be and then said, or a
+/// refusal; and everything comes back.
+async fn sweep(app: &App, model_id: &str, baseline: i64) {
+    let (mut before, mut n_refused, mut n_smaller, mut n_ample) = (0, 0, 0, 0);
+    for limit in (2..=80).map(|n| n * MIB + MIB / 2) {
+        MOST_BYTES.store(baseline + limit, SeqCst);
+        let loaded = load(app, model_id).await;
+        MOST_BYTES.store(i64::MAX, SeqCst);
+        match loaded {
+            Ok((plan, given_up)) => {
+                let is_ample = plan.context_length == 8192 && plan.kv_type == "f16";
+                assert!(given_up.is_some() || is_ample, "{limit}: what was given up is said");
+                let held = u64::from(plan.context_length) * if plan.kv_type == "f16" { 2 } else { 1 };
+                assert!(held >= before, "{limit}: with more memory no smaller plan");
+                (before, n_smaller, n_ample) = (held, n_smaller + u32::from(!is_ample), n_ample + u32::from(is_ample));
+                api::unload_model(app).await.expect("it unloads");
+            }
+            Err(code) => {
+                assert_eq!((code, before), (ErrorCode::OutOfMemory, 0), "{limit}: with more memory it ran before");
+                n_refused += 1;
+            }
+        }
+        let left = LIVE_BYTES.load(SeqCst) - baseline;
+        assert!(left < MIB / 4, "{limit}: {left} bytes stay");
+    }
+    assert!(n_refused > 0 && n_smaller > 0 && n_ample > 0, "{n_refused} refused, {n_smaller} smaller, {n_ample} ample");
 }

@@ -5,7 +5,8 @@ use tandem_core::api;
 use tandem_core::error::size;
 use tandem_core::plan::{self, Outline, StepCost};
 use tandem_core::wire::{
-    MemoryBar, ModelPage, ModelVersion, Place, Plan, PlanVersionsRequest, PlannedVersion, PlannedVersions, Text,
+    MemoryBar, ModelPage, ModelVersion, Place, Plan, PlanVersionsRequest, PlannedVersion, PlannedVersions, Reading,
+    Text,
 };
 use tandem_engine::Flow;
 use tandem_engine::gguf::ModelFacts;
@@ -68,6 +69,7 @@ fn plan_repo(opened: &Opened, args: &args::Plan, terminal: &Terminal) -> anyhow:
         wishes: args.wishes.into(),
         machine,
         card_computes: args.machine.card_computes,
+        headers: if args.read_again { Reading::Again } else { Reading::Kept },
     };
     let planned = opened.wait(api::plan_versions(&opened.app, request, Box::new(|_| Flow::Continue)))?;
     match &args.quant {

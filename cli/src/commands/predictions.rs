@@ -1,6 +1,6 @@
 //! `tandem predictions`: what was predicted for past answers and what came of it; with `--check`, a table made now: each file
 //! is predicted from assumptions, then again and again from a benchmark made right before a run, with what the runs before
-//! have taught and without.
+//! have taught and without. What lies beyond its bound is marked, and the program fails.
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tandem_core::calibrate::{self, Answered, Subject, machine_name};
 use tandem_core::error::size;
 use tandem_core::plan::Forecast;
-use tandem_core::wire::{Hardware, Measured, Outcome, Plan, Text, Wishes};
+use tandem_core::wire::{ErrorCode, Failure, Hardware, Measured, Outcome, Plan, Text, Wishes};
 use tandem_core::{api, hardware, plan};
 use tandem_engine::Flow;
 use tandem_engine::error::EngineError;
@@ -31,6 +31,11 @@ const CONTEXT: usize = 512;
 const DEPTH: usize = 256;
 const N_TOKENS: usize = 64;
 
+/// How far generation may be off: as assumed, and after the benchmark or answers; and memory.
+const ASSUMED_BOUND: f64 = 0.25;
+const CALIBRATED_BOUND: f64 = 0.10;
+const MEMORY_BOUND: f64 = 0.05;
+
 /// One file's row.
 #[derive(Debug, Serialize, Deserialize)]
 struct Row {
@@ -38,8 +43,9 @@ struct Row {
     architecture: String,
     quant: String,
     n_threads: u32,
-    generation: Speed,
-    prompt: Speed,
+    /// Nothing where memory alone was compared.
+    generation: Option<Speed>,
+    prompt: Option<Speed>,
     /// Main memory: as planned, and by how much the process grew, bytes.
     planned_bytes: u64,
     resident_bytes: u64,
@@ -54,6 +60,28 @@ struct Speed {
     calibrated_ratio: f64,
     /// Nothing after a single round.
     corrected_ratio: Option<f64>,
+}
+
+impl Row {
+    fn memory_ratio(&self) -> f64 {
+        self.planned_bytes as f64 / self.resident_bytes as f64
+    }
+
+    /// How many figures that have a bound lie beyond it. Prompts have none.
+    fn n_misses(&self) -> usize {
+        let generation = self.generation.iter().flat_map(|speed| {
+            let calibrated = [Some(speed.calibrated_ratio), speed.corrected_ratio].into_iter().flatten();
+            let assumed = (speed.assumed_ratio(), ASSUMED_BOUND);
+            std::iter::once(assumed).chain(calibrated.map(|ratio| (ratio, CALIBRATED_BOUND)))
+        });
+        let all = generation.chain([(self.memory_ratio(), MEMORY_BOUND)]);
+        all.filter(|(ratio, bound)| is_beyond(*ratio, *bound)).count()
+    }
+}
+
+/// What is no number is beyond any bound.
+fn is_beyond(ratio: f64, bound: f64) -> bool {
+    ratio.is_nan() || (ratio - 1.0).abs() > bound
 }
 
 pub(crate) fn run(args: &args::Predictions, global: &Args, terminal: &Terminal) -> anyhow::Result<()> {
@@ -91,12 +119,30 @@ fn check(args: &args::Predictions, global: &Args, terminal: &Terminal) -> anyhow
             }
         }
     }
-    if terminal.is_json() { terminal.print_json(&rows) } else { print(&rows, terminal) }
+    if terminal.is_json() {
+        terminal.print_json(&rows)?;
+    } else {
+        print(&rows, terminal)?;
+    }
+    // A process that was started for one file leaves the judging to the one that started it.
+    let n_misses: usize = rows.iter().map(Row::n_misses).sum();
+    if n_misses > 0 && !args.is_part { Err(refused(beyond(n_misses))) } else { Ok(()) }
+}
+
+fn beyond(n_misses: usize) -> Failure {
+    Failure::new(
+        ErrorCode::EngineFailed,
+        Text::new(format!("{n_misses} predictions lie beyond their bound"), format!("{n_misses} 项预测超出误差范围")),
+        Text::new(
+            "speed is only comparable while other programs are quiet; memory always is",
+            "只有其他程序空闲时速度才可比较；内存任何时候都可比较",
+        ),
+    )
 }
 
 fn check_apart(path: &Path, args: &args::Predictions) -> anyhow::Result<Vec<Row>> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--json", "predictions", "--rounds"]).arg(args.rounds.to_string());
+    command.args(["--json", "predictions", "--is-part", "--rounds"]).arg(args.rounds.to_string());
     if let Some(n) = args.threads {
         command.arg("--threads").arg(n.to_string());
     }
@@ -107,24 +153,23 @@ fn check_apart(path: &Path, args: &args::Predictions) -> anyhow::Result<Vec<Row>
 }
 
 fn check_file(path: &Path, args: &args::Predictions, global: &Args) -> anyhow::Result<Row> {
-    let facts = open::computable(path)?;
+    let before_bytes = hardware::resident_bytes();
     let mut machine = open::hardware(global, Path::new("."));
     machine.measured = Measured::default();
     if let Some(n) = args.threads {
         // As if the program might use no more.
         machine.cpu.n_allowed_cores = n.clamp(1, machine.cpu.n_allowed_cores);
     }
-    let wishes = Wishes { context_length: Some(CONTEXT as u32), ..Wishes::default() };
-    let plan = plan::plan(&facts, &machine, &wishes).map_err(refused)?;
+    let plan = planned(&open::computable(path)?, &machine)?;
     let options = plan::load_options(&plan).map_err(refused)?;
-    let assumed = plan::forecast(&facts, &machine, &plan).map_err(refused)?;
-
-    let before_bytes = hardware::resident_bytes();
     let model = Model::load(path, &options, &mut |_| Flow::Continue).map_err(refused)?;
     let mut session = Session::new(Arc::new(model)).map_err(refused)?;
     fill(&mut session).map_err(refused)?;
     let resident_bytes = hardware::resident_bytes().saturating_sub(before_bytes);
 
+    // Read again: beside the model's own, the header would have counted twice.
+    let facts = open::computable(path)?;
+    let assumed = plan::forecast(&facts, &machine, &plan).map_err(refused)?;
     let mut rounds = Rounds {
         facts: &facts,
         plan: &plan,
@@ -133,7 +178,7 @@ fn check_file(path: &Path, args: &args::Predictions, global: &Args) -> anyhow::R
         generation: Vec::new(),
         prompt: Vec::new(),
     };
-    for _ in 0..args.rounds.get() {
+    for _ in 0..args.rounds {
         rounds.one(&mut session)?;
     }
     Ok(Row {
@@ -142,10 +187,15 @@ fn check_file(path: &Path, args: &args::Predictions, global: &Args) -> anyhow::R
         quant: plan.quant.clone(),
         n_threads: plan.n_threads,
         generation: Speed::of(&rounds.generation, token_rate(&assumed)),
-        prompt: Speed::of(&rounds.prompt, 1.0 / assumed.prompt_token_s()),
+        prompt: Speed::of(&rounds.prompt, 1.0 / assumed.prompt_token_s(DEPTH as u32)),
         planned_bytes: plan.ram_bar.parts.iter().map(|part| part.bytes).sum(),
         resident_bytes,
     })
+}
+
+fn planned(facts: &ModelFacts, machine: &Hardware) -> anyhow::Result<Plan> {
+    let wishes = Wishes { context_length: Some(CONTEXT as u32), ..Wishes::default() };
+    plan::plan(facts, machine, &wishes).map_err(refused)
 }
 
 /// Benchmark and run, in turn: what others take of the machine, it takes of both.
@@ -187,8 +237,8 @@ impl Rounds<'_> {
         });
         self.prompt.push(Round {
             measured: stats.prompt_tokens_per_s(),
-            calibrated: 1.0 / calibrated.prompt_token_s(),
-            corrected: corrected.as_ref().map(|forecast| 1.0 / forecast.prompt_token_s()),
+            calibrated: 1.0 / calibrated.prompt_token_s(DEPTH as u32),
+            corrected: corrected.as_ref().map(|forecast| 1.0 / forecast.prompt_token_s(DEPTH as u32)),
         });
         // As the app learns from an answer.
         let answered = Answered {
@@ -211,14 +261,22 @@ impl Rounds<'_> {
 }
 
 impl Speed {
-    fn of(rounds: &[Round], assumed_tokens_per_s: f64) -> Self {
+    /// Nothing of no rounds.
+    fn of(rounds: &[Round], assumed_tokens_per_s: f64) -> Option<Self> {
+        if rounds.is_empty() {
+            return None;
+        }
         let corrected = rounds.iter().filter_map(|round| Some(round.corrected? / round.measured));
-        Self {
+        Some(Self {
             tokens_per_s: median(rounds.iter().map(|round| round.measured).collect()),
             assumed_tokens_per_s,
             calibrated_ratio: median(rounds.iter().map(|round| round.calibrated / round.measured).collect()),
             corrected_ratio: Some(median(corrected.collect())).filter(|ratio| ratio.is_finite()),
-        }
+        })
+    }
+
+    fn assumed_ratio(&self) -> f64 {
+        self.assumed_tokens_per_s / self.tokens_per_s
     }
 }
 
@@ -308,23 +366,35 @@ fn print(rows: &[Row], terminal: &Terminal) -> anyhow::Result<()> {
     for row in rows {
         let name: String = row.model.chars().take(30).collect();
         terminal.print_line(&format!(
-            "{name:<31}{:<10}{}{}{:>10}{:>10}{:>+7.1}%",
+            "{name:<31}{:<10}{}{}{:>10}{:>10}{:>9}",
             row.quant,
-            speed_words(&row.generation),
-            speed_words(&row.prompt),
+            speed_words(row.generation.as_ref(), [ASSUMED_BOUND, CALIBRATED_BOUND]),
+            speed_words(row.prompt.as_ref(), [f64::INFINITY; 2]),
             size(row.planned_bytes),
             size(row.resident_bytes),
-            error_percent(row.planned_bytes as f64, row.resident_bytes as f64),
+            error_words(row.memory_ratio(), MEMORY_BOUND, 1),
         ))?;
     }
-    Ok(())
+    let said = Text::new("! beyond its bound", "! 超出误差范围");
+    if rows.iter().any(|row| row.n_misses() > 0) { Ok(terminal.print_line(terminal.say(&said))?) } else { Ok(()) }
 }
 
-fn speed_words(speed: &Speed) -> String {
-    let error = |ratio: f64| format!("{:+.0}%", (ratio - 1.0) * 100.0);
-    let assumed = speed.assumed_tokens_per_s / speed.tokens_per_s;
-    let (calibrated, corrected) = (error(speed.calibrated_ratio), speed.corrected_ratio.map_or("-".to_owned(), error));
-    format!("{:>8.1}{:>9}{calibrated:>11}{corrected:>11}", speed.tokens_per_s, error(assumed))
+/// bounds   of the assumption, and of what is calibrated
+fn speed_words(speed: Option<&Speed>, [assumed, calibrated]: [f64; 2]) -> String {
+    let Some(speed) = speed else { return format!("{:>8}{:>9}{:>11}{:>11}", "-", "-", "-", "-") };
+    let corrected = speed.corrected_ratio.map_or("-".to_owned(), |ratio| error_words(ratio, calibrated, 0));
+    format!(
+        "{:>8.1}{:>9}{:>11}{corrected:>11}",
+        speed.tokens_per_s,
+        error_words(speed.assumed_ratio(), assumed, 0),
+        error_words(speed.calibrated_ratio, calibrated, 0),
+    )
+}
+
+/// `+12%`, with a mark beyond the bound.
+fn error_words(ratio: f64, bound: f64, n_digits: usize) -> String {
+    let mark = if is_beyond(ratio, bound) { "!" } else { "" };
+    format!("{:+.n_digits$}%{mark}", (ratio - 1.0) * 100.0)
 }
 
 #[cfg(test)]
@@ -338,12 +408,41 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_beyond_its_bound_is_marked_and_counted() {
+        assert_eq!(error_words(1.1, CALIBRATED_BOUND, 0), "+10%");
+        assert_eq!(error_words(0.89, CALIBRATED_BOUND, 0), "-11%!");
+        assert_eq!(error_words(1.052, MEMORY_BOUND, 1), "+5.2%!");
+        let speed = |assumed_tokens_per_s, calibrated_ratio, corrected_ratio| Speed {
+            tokens_per_s: 10.0,
+            assumed_tokens_per_s,
+            calibrated_ratio,
+            corrected_ratio,
+        };
+        let row = |generation, planned_bytes| Row {
+            model: String::new(),
+            architecture: String::new(),
+            quant: String::new(),
+            n_threads: 1,
+            generation,
+            prompt: Some(speed(100.0, 100.0, None)),
+            planned_bytes,
+            resident_bytes: 1000,
+        };
+        assert_eq!(row(None, 1050).n_misses(), 0);
+        assert_eq!(row(None, 940).n_misses(), 1);
+        assert_eq!(row(Some(speed(12.0, 1.05, Some(0.95))), 1000).n_misses(), 0);
+        assert_eq!(row(Some(speed(13.0, 1.2, Some(0.8))), 1100).n_misses(), 4);
+        assert_eq!(row(Some(speed(f64::NAN, 1.0, None)), 1000).n_misses(), 1, "nothing was measured");
+    }
+
+    #[test]
     fn rounds_count_by_their_middle_and_the_first_teaches_only() {
         let round = |measured, calibrated, corrected| Round { measured, calibrated, corrected };
         let rounds = [round(10.0, 20.0, None), round(10.0, 12.0, Some(11.0)), round(20.0, 22.0, Some(21.0))];
-        let speed = Speed::of(&rounds, 15.0);
+        let speed = Speed::of(&rounds, 15.0).unwrap();
         assert_eq!((speed.tokens_per_s, speed.calibrated_ratio, speed.corrected_ratio), (10.0, 1.2, Some(1.05)));
-        assert_eq!(Speed::of(&rounds[..1], 1.0).corrected_ratio, None);
+        assert_eq!(Speed::of(&rounds[..1], 1.0).unwrap().corrected_ratio, None);
+        assert!(Speed::of(&[], 1.0).is_none());
     }
 
     #[test]

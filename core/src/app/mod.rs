@@ -18,7 +18,7 @@ use crate::chat::{Answer, Chats, Question, answer};
 use crate::download::{Disk as _, DownloadLimits, DownloadOptions, DownloadUpdate, Downloads, Ledger, RealDisk};
 use crate::error::{Explain, FileAction, FileError, bad_request};
 use crate::hardware::{ProbeOptions, Prober};
-use crate::hub::{Hub, HubError};
+use crate::hub::{HeaderCache, Hub, HubError};
 use crate::library::{Environment, Library, LibraryError, Trash};
 use crate::paths::Paths;
 use crate::preview::Previews;
@@ -28,7 +28,7 @@ use crate::token::{GivenToken, KeyStore, SystemKeyStore, Tokens};
 use crate::tune::{self, Bench, Tuner};
 use crate::wire::{
     AppEvent, AppInfo, CalibrationState, ChatEvent, DownloadState, Drag, ErrorCode, Failure, Gauges, HubSource,
-    LoadRequest, Phase, Role, Sampling, Settings, Text, Tuning,
+    LibraryModel, LoadRequest, Phase, Role, Sampling, Settings, Text, Tuning,
 };
 
 mod hubs;
@@ -106,7 +106,7 @@ pub struct App {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) chats: Arc<Chats>,
     pub(crate) prober: Arc<Prober>,
-    pub(crate) previews: Previews,
+    pub(crate) previews: Arc<Previews>,
     pub(crate) calibrator: Calibrator,
     pub(crate) tuner: Tuner,
     pub(crate) tokens: Arc<Tokens>,
@@ -163,8 +163,13 @@ impl App {
         let prober = Arc::new(Prober::new(ProbeOptions { nvml_path: options.nvml_path.clone() }));
         let models_dir = models_dir(&paths, &settings);
         let trash = options.trash.clone().map_or(Trash::System, Trash::Folder);
-        let to_library = Arc::clone(&watchers);
-        let on_library = Box::new(move |models| to_library.tell(&AppEvent::Library { models }));
+        let previews = Arc::<Previews>::default();
+        let (to_library, to_previews) = (Arc::clone(&watchers), Arc::clone(&previews));
+        let headers = HeaderCache::new(&paths.cache_dir);
+        let on_library = Box::new(move |models: Vec<LibraryModel>| {
+            to_previews.prove(&headers, &models);
+            to_library.tell(&AppEvent::Library { models });
+        });
         let around = options.environment.clone();
         let library = Arc::new(Library::open(Arc::clone(&store), &models_dir, trash, around, on_library)?);
         look_around(&library)?;
@@ -204,7 +209,7 @@ impl App {
             runtime,
             chats,
             prober,
-            previews: Previews::default(),
+            previews,
             calibrator,
             tuner: Tuner::default(),
             tokens,

@@ -22,11 +22,15 @@ use crate::wire::{CardRates, Failure, Gpu, Hardware, KernelRate, MachineRates, R
 const MEMORY_BYTES: usize = 256 << 20;
 const LEAST_MEMORY_BYTES: usize = 32 << 20;
 /// What one run reads or multiplies: each run other memory, so that no cache helps; short, so that some run is left in peace.
-const PART_BYTES: usize = 8 << 20;
+pub(crate) const PART_BYTES: usize = 8 << 20;
 /// What one thread multiplies from its cache.
 const CACHED_BYTES: usize = 256 << 10;
+/// A small matrix, as small models have them, for what a product takes beside its weights.
+const SMALL_BYTES: usize = 512 << 10;
 /// Columns of the matrices, a common width of models, and tokens of a prompt.
-const N_COLS: usize = 2048;
+pub(crate) const N_COLS: usize = 2048;
+/// Of a narrow matrix, whose rows end sooner.
+const FEW_COLS: usize = 512;
 const N_PROMPT_TOKENS: usize = 64;
 /// Runs of which the best counts: so many, or fewer where they take longer than this together.
 const N_RUNS: usize = 80;
@@ -73,7 +77,7 @@ pub fn benchmark(subject: &Subject<'_>, on: &mut dyn FnMut(f64) -> Flow) -> Resu
     let is_asked = |tensor_type: &TensorType| types.is_empty() || types.contains(tensor_type);
     let types: Vec<TensorType> = FORMATS.iter().map(|format| format.tensor_type).filter(is_asked).collect();
     let n_cards = measure_card.map_or(0, |_| hardware.gpus.len());
-    let n_all = thread_counts(n_threads).len() + types.len() + small_model::N_STEPS + n_cards + 1;
+    let n_all = thread_counts(n_threads).len() + types.len() + small_model::N_STEPS + n_cards + 2;
     let mut steps = Steps { n_done: 0, n_all, on };
     steps.next()?;
     let free_bytes = usize::try_from(hardware.ram_available_bytes / 8).unwrap_or(usize::MAX);
@@ -98,13 +102,18 @@ pub fn benchmark(subject: &Subject<'_>, on: &mut dyn FnMut(f64) -> Flow) -> Resu
         kernels.push(kernel(tensor_type, &memory, &one, &all, n_threads)?);
         steps.next()?;
     }
-    drop(memory);
+    let products = products(&memory, &all)?;
+    steps.next()?;
     let mut cards = Vec::new();
     for (gpu, measure) in hardware.gpus.iter().zip(measure_card.into_iter().cycle()) {
         cards.extend(measure(gpu));
         steps.next()?;
     }
-    let layers = small_model::measure(n_threads, &mut || steps.next())?;
+    let cached_s = |n_cols, n_bytes| {
+        product_seconds(&memory, &all, ProductShape { n_cols, n_bytes, next: NextWeights::Same, ..Q8_0_PRODUCT })
+    };
+    let layers = small_model::measure(n_threads, &cached_s, &mut || steps.next())?;
+    drop(memory);
     let disk_bytes_per_s = uncached::read_rate(folder);
     Ok(MachineRates {
         machine: machine_name(hardware),
@@ -114,6 +123,8 @@ pub fn benchmark(subject: &Subject<'_>, on: &mut dyn FnMut(f64) -> Flow) -> Resu
         kernels,
         layer_s: layers.layer_s,
         layer_s_per_value: layers.layer_s_per_value,
+        product_s: products.product_s,
+        row_s: products.row_s,
         attention_bytes_per_s: layers.attention_bytes_per_s,
         disk_bytes_per_s,
         cards,
@@ -166,6 +177,40 @@ fn kernel(
         all_threads_prompt_ops_per_s: ops_per_s(all, CACHED_BYTES * n_threads as usize)?,
     })
 }
+
+/// What products take beside their weights.
+struct ProductCost {
+    product_s: f64,
+    row_s: f64,
+}
+
+/// From one token's products of matrices that differ in size, and in the length of their rows.
+fn products(memory: &ReadProbe, all: &Cpu) -> Result<ProductCost, EngineError> {
+    let seconds = |n_cols, n_bytes| product_seconds(memory, all, ProductShape { n_cols, n_bytes, ..Q8_0_PRODUCT });
+    let (small_s, large_s) = (seconds(N_COLS, SMALL_BYTES)?, seconds(N_COLS, PART_BYTES)?);
+    let narrow_s = seconds(FEW_COLS, PART_BYTES)?;
+    let byte_s = (large_s - small_s) / (PART_BYTES - SMALL_BYTES) as f64;
+    let n_rows = |n_cols: usize| PART_BYTES as f64 / TensorType::Q8_0.row_bytes(n_cols as u64).unwrap_or(1) as f64;
+    Ok(ProductCost {
+        product_s: byte_s.mul_add(-(SMALL_BYTES as f64), small_s).max(0.0),
+        row_s: ((narrow_s - large_s) / (n_rows(FEW_COLS) - n_rows(N_COLS))).max(0.0),
+    })
+}
+
+fn product_seconds(memory: &ReadProbe, cpu: &Cpu, shape: ProductShape) -> Result<f64, EngineError> {
+    let mut probe = ProductProbe::new(cpu, memory, shape)?;
+    Ok(usual_seconds(|| probe.run(cpu)))
+}
+
+/// One token with weights of a common type, from memory.
+const Q8_0_PRODUCT: ProductShape = ProductShape {
+    tensor_type: TensorType::Q8_0,
+    n_cols: N_COLS,
+    n_bytes: PART_BYTES,
+    next: NextWeights::Other,
+    n_tokens: 1,
+    rounding: Rounding::Once,
+};
 
 /// What a tenth of some runs stayed below, seconds; behind some that are not counted, until all threads have a processor.
 fn usual_seconds(mut run: impl FnMut()) -> f64 {

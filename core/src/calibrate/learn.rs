@@ -59,8 +59,8 @@ pub fn outcome(answered: &Answered<'_>) -> Option<Outcome> {
         uncorrected_tokens_per_s: 1.0 / forecast.uncorrected_token_s(n_context_tokens),
         tokens_per_s,
         n_prompt_tokens,
-        predicted_prompt_tokens_per_s: 1.0 / forecast.prompt_token_s(),
-        uncorrected_prompt_tokens_per_s: 1.0 / forecast.uncorrected_prompt_token_s(),
+        predicted_prompt_tokens_per_s: 1.0 / forecast.prompt_token_s(n_prompt_tokens),
+        uncorrected_prompt_tokens_per_s: 1.0 / forecast.uncorrected_prompt_token_s(n_prompt_tokens),
         prompt_tokens_per_s: if has_prompt { stats.prompt_tokens_per_s() } else { 0.0 },
     })
 }

@@ -1,5 +1,5 @@
-//! What a layer costs beside its weights: two small models of the engine's own making, one narrow and one wide, run token by
-//! token. Their weights are a few hundred kilobytes, so what they take is norms, attention and hand-overs between threads.
+//! What a layer costs beside its weights: small models of the engine's own making, a narrow one, a wide one and one with more
+//! heads, run token by token, less what their products take, which are timed alone.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,12 +17,15 @@ use super::benchmark::lower_tenth;
 use crate::error::{FileAction, FileError};
 
 /// Steps that `measure` reports.
-pub(super) const N_STEPS: usize = 3;
+pub(super) const N_STEPS: usize = 4;
 
 const N_LAYERS: u32 = 4;
 const HEAD_DIM: u32 = 64;
-const N_HEADS: u32 = 4;
-const N_FF: u32 = 256;
+const FEW_HEADS: u32 = 1;
+const HEADS: u32 = 4;
+const N_FF: u32 = 64;
+/// Products of a layer: queries with keys and values, the heads' output, gate with up, down.
+const PRODUCTS_PER_LAYER: u32 = 4;
 const N_VOCAB: u64 = 64;
 const NARROW: u32 = 256;
 const WIDE: u32 = 1024;
@@ -38,26 +41,35 @@ pub(super) struct LayerCost {
 }
 
 /// Measures with so many threads.
+///
+/// product_s  seconds of one product of Q8_0 weights in the cache: columns, and bytes of weights
 pub(super) fn measure(
     n_threads: u32,
+    product_s: &dyn Fn(usize, usize) -> Result<f64, EngineError>,
     on_step: &mut dyn FnMut() -> Result<(), CalibrateError>,
 ) -> Result<LayerCost, CalibrateError> {
-    let narrow_s = token_seconds(&mut session(NARROW, n_threads)?, 0)?;
+    let mut layer_s = |n_embd: u32| -> Result<f64, CalibrateError> {
+        let layer_s = token_seconds(&mut session(n_embd, FEW_HEADS, n_threads)?, 0)? / f64::from(N_LAYERS);
+        let n_weights = n_embd * (4 * FEW_HEADS * HEAD_DIM + 3 * N_FF) / PRODUCTS_PER_LAYER;
+        let n_bytes = TensorType::Q8_0.row_bytes(n_weights.into()).unwrap_or_default() as usize;
+        let products_s = f64::from(PRODUCTS_PER_LAYER) * product_s(n_embd as usize, n_bytes)?;
+        on_step()?;
+        Ok((layer_s - products_s).max(1e-7))
+    };
+    let (narrow_s, wide_s) = (layer_s(NARROW)?, layer_s(WIDE)?);
+    let mut deep = session(NARROW, HEADS, n_threads)?;
+    let shallow_s = token_seconds(&mut deep, 0)?;
     on_step()?;
-    let mut wide = session(WIDE, n_threads)?;
-    let wide_s = token_seconds(&mut wide, 0)?;
+    let deep_s = token_seconds(&mut deep, DEPTH)?;
     on_step()?;
-    let deep_s = token_seconds(&mut wide, DEPTH)?;
-    on_step()?;
-    let layers = f64::from(N_LAYERS);
-    let layer_s_per_value = ((wide_s - narrow_s) / layers / f64::from(WIDE - NARROW)).max(0.0);
+    let layer_s_per_value = ((wide_s - narrow_s) / f64::from(WIDE - NARROW)).max(0.0);
     // Keys and values in f16, of one token in all layers.
-    let kv_bytes = f64::from(N_LAYERS * 2 * N_HEADS * HEAD_DIM * 2);
+    let kv_bytes = f64::from(N_LAYERS * 2 * HEADS * HEAD_DIM * 2);
     Ok(LayerCost {
-        layer_s: (narrow_s / layers - layer_s_per_value * f64::from(NARROW)).max(1e-7),
+        layer_s: (narrow_s - layer_s_per_value * f64::from(NARROW)).max(1e-7),
         layer_s_per_value,
         // A difference that is lost in noise says that attention is as good as free.
-        attention_bytes_per_s: kv_bytes * DEPTH as f64 / (deep_s - wide_s).max(wide_s / 50.0),
+        attention_bytes_per_s: kv_bytes * DEPTH as f64 / (deep_s - shallow_s).max(shallow_s / 50.0),
     })
 }
 
@@ -75,8 +87,8 @@ fn token_seconds(session: &mut Session, n_before: usize) -> Result<f64, EngineEr
     Ok(lower_tenth(&mut seconds).as_secs_f64())
 }
 
-fn session(n_embd: u32, n_threads: u32) -> Result<Session, CalibrateError> {
-    let file = SmallFile::write(n_embd)?;
+fn session(n_embd: u32, n_heads: u32, n_threads: u32) -> Result<Session, CalibrateError> {
+    let file = SmallFile::write(n_embd, n_heads)?;
     let facts = ModelFacts::from_file(&file.0).map_err(EngineError::from)?;
     let options = LoadOptions::all_cpu(&facts, n_threads as usize, DEPTH + N_TOKENS + 1)?;
     let model = Model::load(&file.0, &options, &mut |_| Flow::Continue)?;
@@ -90,11 +102,11 @@ static N_WRITTEN: AtomicU32 = AtomicU32::new(0);
 struct SmallFile(PathBuf);
 
 impl SmallFile {
-    fn write(n_embd: u32) -> Result<Self, CalibrateError> {
+    fn write(n_embd: u32, n_heads: u32) -> Result<Self, CalibrateError> {
         let n = N_WRITTEN.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("tandem-{}-{n}.gguf", std::process::id()));
         let file = Self(path);
-        let bytes = writer(n_embd).to_bytes().map_err(EngineError::from)?;
+        let bytes = writer(n_embd, n_heads).to_bytes().map_err(EngineError::from)?;
         std::fs::write(&file.0, bytes).map_err(FileError::at(FileAction::Write, &file.0))?;
         Ok(file)
     }
@@ -112,15 +124,15 @@ fn remove(path: &Path) {
     }
 }
 
-fn writer(n_embd: u32) -> Writer {
-    let (width, n_q, n_ff) = (u64::from(n_embd), u64::from(N_HEADS * HEAD_DIM), u64::from(N_FF));
+fn writer(n_embd: u32, n_heads: u32) -> Writer {
+    let (width, n_q, n_ff) = (u64::from(n_embd), u64::from(n_heads * HEAD_DIM), u64::from(N_FF));
     let mut writer = Writer::new("llama")
         .meta("llama.block_count", N_LAYERS)
         .meta("llama.context_length", (DEPTH + N_TOKENS + 1) as u32)
         .meta("llama.embedding_length", n_embd)
         .meta("llama.feed_forward_length", N_FF)
-        .meta("llama.attention.head_count", N_HEADS)
-        .meta("llama.attention.head_count_kv", N_HEADS)
+        .meta("llama.attention.head_count", n_heads)
+        .meta("llama.attention.head_count_kv", n_heads)
         .meta("llama.attention.key_length", HEAD_DIM)
         .meta("llama.attention.value_length", HEAD_DIM)
         .meta("llama.attention.layer_norm_rms_epsilon", 1e-5_f32)
@@ -152,9 +164,9 @@ mod tests {
 
     #[test]
     fn the_engine_runs_the_small_model_and_its_file_goes() {
-        let mut session = session(NARROW, 1).unwrap();
+        let mut session = session(NARROW, FEW_HEADS, 1).unwrap();
         assert!(token_seconds(&mut session, 0).unwrap() > 0.0);
-        let (one, other) = (SmallFile::write(NARROW).unwrap(), SmallFile::write(NARROW).unwrap());
+        let (one, other) = (SmallFile::write(NARROW, 1).unwrap(), SmallFile::write(NARROW, 1).unwrap());
         assert!(one.0 != other.0 && one.0.exists() && other.0.exists());
         let path = one.0.clone();
         drop(one);

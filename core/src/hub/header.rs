@@ -1,8 +1,6 @@
-//! GGUF headers read ahead: the first bytes of a file by range, as many as the header needs, kept on disk by SHA256.
+//! GGUF headers read ahead: the first bytes of a file by range, as many as the header needs, kept on disk.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use reqwest::StatusCode;
@@ -12,16 +10,17 @@ use tokio::task::spawn_blocking;
 
 use super::Hub;
 use super::error::{HubError, NetworkFault, Oddity};
+use super::header_cache::{Kept, Origin, Trust};
 use super::http::is_html;
 use super::resolve::Resolved;
-use crate::wire::RepoFile;
+use crate::wire::{Reading, RepoFile};
 
 impl Hub {
     /// Reads the header of a model from the hub, without its weights: one file, or all shards of one.
-    pub async fn header(&self, files: &[RepoFile]) -> Result<ModelFacts, HubError> {
+    pub async fn header(&self, files: &[RepoFile], reading: Reading) -> Result<ModelFacts, HubError> {
         let mut shards = Vec::new();
         for some in files.chunks(N_SHARDS_AT_ONCE) {
-            let facts = try_join_all(some.iter().map(|file| self.file_header(file))).await?;
+            let facts = try_join_all(some.iter().map(|file| self.file_header(file, reading))).await?;
             shards.extend(some.iter().map(|file| file_name(&file.path).to_owned()).zip(facts));
         }
         match <[(String, ModelFacts); 1]>::try_from(shards) {
@@ -33,25 +32,36 @@ impl Hub {
         }
     }
 
-    async fn file_header(&self, file: &RepoFile) -> Result<ModelFacts, HubError> {
-        let kept = match (&self.header_cache, &file.sha256) {
-            (Some(cache), Some(sha256)) => Some((cache.clone(), sha256.clone())),
-            _ => None,
+    async fn file_header(&self, file: &RepoFile, reading: Reading) -> Result<ModelFacts, HubError> {
+        let kept = self.kept_header(file).await;
+        let stale = match (kept, reading) {
+            (Some(Kept { facts, trust: Trust::Verified }), _) => return Ok(facts),
+            (Some(Kept { facts, trust: Trust::Fresh }), Reading::Kept) => return Ok(facts),
+            (kept, Reading::Kept) => kept,
+            (_, Reading::Again) => None,
         };
-        let (kept_again, size_bytes) = (kept.clone(), file.size_bytes);
-        let bytes = match kept {
-            Some((cache, sha256)) => spawn_blocking(move || cache.read(&sha256)).await.ok().flatten(),
-            None => None,
-        };
-        if let Some(Ok(Prefix::Complete(facts))) = bytes.map(|bytes| ModelFacts::from_prefix(&bytes, size_bytes)) {
-            return Ok(facts);
+        match (self.fetch_header(file).await, stale) {
+            (Ok((facts, bytes)), _) => {
+                self.keep_header(file, bytes).await;
+                Ok(facts)
+            }
+            // What the hub said another day is better than nothing.
+            (Err(HubError::Network { .. }), Some(kept)) => Ok(kept.facts),
+            (Err(error), _) => Err(error),
         }
-        let (facts, bytes) = self.fetch_header(file).await?;
-        if let Some((cache, sha256)) = kept_again {
-            // What cannot be kept is fetched again.
-            let _ = spawn_blocking(move || cache.write(&sha256, &bytes)).await;
+    }
+
+    async fn kept_header(&self, file: &RepoFile) -> Option<Kept> {
+        let (cache, origin) = (self.header_cache.clone()?, Origin::of(self.base_url(), file)?);
+        let size_bytes = file.size_bytes;
+        spawn_blocking(move || cache.read(&origin, size_bytes)).await.ok().flatten()
+    }
+
+    /// What cannot be kept is fetched again.
+    async fn keep_header(&self, file: &RepoFile, bytes: Vec<u8>) {
+        if let (Some(cache), Some(origin)) = (self.header_cache.clone(), Origin::of(self.base_url(), file)) {
+            let _ = spawn_blocking(move || cache.write(&origin, &bytes)).await;
         }
-        Ok(facts)
     }
 
     async fn fetch_header(&self, file: &RepoFile) -> Result<(ModelFacts, Vec<u8>), HubError> {
@@ -75,8 +85,7 @@ impl Hub {
                     }));
                 }
                 Prefix::NeedMore { at_least_bytes } => {
-                    let doubled = prefix.len() as u64 * 2;
-                    wanted_bytes = at_least_bytes.max(doubled).min(MAX_BYTES).min(size_bytes);
+                    wanted_bytes = next_bytes(prefix.len() as u64, at_least_bytes, size_bytes);
                     bytes = prefix;
                 }
             }
@@ -142,54 +151,9 @@ impl Hub {
     }
 }
 
-/// Headers on disk, one file each; the oldest go when there are too many bytes.
-#[derive(Clone, Debug)]
-pub(super) struct HeaderCache {
-    dir: PathBuf,
-}
-
-impl HeaderCache {
-    pub(super) fn new(cache_dir: PathBuf) -> Self {
-        Self { dir: cache_dir.join("headers") }
-    }
-
-    fn read(&self, sha256: &str) -> Option<Vec<u8>> {
-        fs::read(self.path(sha256)).ok()
-    }
-
-    fn write(&self, sha256: &str, bytes: &[u8]) -> std::io::Result<()> {
-        fs::create_dir_all(&self.dir)?;
-        let unfinished = self.dir.join(format!("{sha256}.{}.new", std::process::id()));
-        fs::write(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, self.path(sha256))).inspect_err(|_| {
-            // Half a header is of no use to anyone.
-            let _ = fs::remove_file(&unfinished);
-        })?;
-        self.shrink(MAX_CACHE_BYTES)
-    }
-
-    /// Removes the oldest until no more than `max_bytes` are left.
-    fn shrink(&self, max_bytes: u64) -> std::io::Result<()> {
-        let mut kept: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
-        for entry in fs::read_dir(&self.dir)? {
-            let entry = entry?;
-            let about = entry.metadata()?;
-            kept.push((about.modified().unwrap_or(SystemTime::UNIX_EPOCH), about.len(), entry.path()));
-        }
-        kept.sort();
-        let mut total: u64 = kept.iter().map(|(_, n_bytes, _)| n_bytes).sum();
-        for (_, n_bytes, path) in kept {
-            if total <= max_bytes {
-                break;
-            }
-            fs::remove_file(path)?;
-            total -= n_bytes;
-        }
-        Ok(())
-    }
-
-    fn path(&self, sha256: &str) -> PathBuf {
-        self.dir.join(Path::new(sha256).with_extension("header"))
-    }
+/// How much of a file to read next, when so much of it does not hold all of its header.
+pub(super) fn next_bytes(got_bytes: u64, at_least_bytes: u64, file_bytes: u64) -> u64 {
+    at_least_bytes.max(got_bytes * 2).min(MAX_BYTES).min(file_bytes)
 }
 
 fn file_name(path: &str) -> &str {
@@ -201,27 +165,7 @@ const N_SHARDS_AT_ONCE: usize = 4;
 /// Connections that may break before a header counts as unreadable.
 const N_TRIES: u32 = 3;
 /// Enough for the headers of small vocabularies.
-const FIRST_BYTES: u64 = 1 << 20;
+pub(super) const FIRST_BYTES: u64 = 1 << 20;
 /// Vocabularies of 260 thousand tokens take about 20 MB.
-const MAX_BYTES: u64 = 128 << 20;
-const MAX_CACHE_BYTES: u64 = 256 << 20;
+pub(super) const MAX_BYTES: u64 = 128 << 20;
 const CHUNK_TIMEOUT: Duration = Duration::from_secs(20);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_oldest_headers_go_first() {
-        let dir = tempfile::tempdir().unwrap();
-        let cache = HeaderCache::new(dir.path().to_owned());
-        for (age, name) in [(3, "old"), (2, "middle"), (1, "new")] {
-            cache.write(name, &[0; 100]).unwrap();
-            let file = fs::File::options().write(true).open(cache.path(name)).unwrap();
-            file.set_modified(SystemTime::now() - Duration::from_secs(age * 60)).unwrap();
-        }
-        cache.shrink(250).unwrap();
-        assert_eq!(["old", "middle", "new"].map(|name| cache.read(name).is_some()), [false, true, true]);
-        assert_eq!(fs::read_dir(&cache.dir).unwrap().count(), 2, "nothing else is left behind");
-    }
-}

@@ -9,6 +9,7 @@ mod error;
 mod formats;
 mod grouping;
 mod header;
+mod header_cache;
 mod http;
 mod listing;
 mod modelscope;
@@ -27,11 +28,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use reqwest::{Client, Url};
 
 use crate::wire::{Failure, HashWord, HubKind, HubModel, ProxySettings, RepoFile};
-use header::HeaderCache;
 
 pub use error::{HubError, Missing, NetworkFault, Oddity, TokenUse};
 pub use formats::foreign_model;
 pub use grouping::{Group, group, role_of};
+pub(crate) use header_cache::HeaderCache;
 pub(crate) use http::is_html;
 pub use resolve::Resolved;
 pub use sources::{is_this_machine, known_sources};
@@ -123,7 +124,7 @@ impl Hub {
             is_token_wrong: AtomicBool::new(false),
             on_wrong_token: options.on_wrong_token,
             proxy: proxy::shown(&options.proxy),
-            header_cache: options.cache_dir.map(HeaderCache::new),
+            header_cache: options.cache_dir.as_deref().map(HeaderCache::new),
         })
     }
 

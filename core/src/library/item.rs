@@ -130,7 +130,7 @@ pub(super) fn integrity(files: &[LibraryFile]) -> Integrity {
 }
 
 /// Whether nobody has written to any file since it was looked at.
-pub(super) fn is_unchanged(model: &LibraryModel) -> bool {
+pub(crate) fn is_unchanged(model: &LibraryModel) -> bool {
     let is_same = |file: &LibraryFile| {
         stamp(Path::new(&file.path)).is_ok_and(|stamp| stamp == (file.size_bytes, file.modified_ms))
     };

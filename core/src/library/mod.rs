@@ -29,6 +29,7 @@ use layouts::Seen;
 use shelf::Shelf;
 
 pub use error::LibraryError;
+pub(crate) use item::is_unchanged;
 pub use known::{Environment, Os};
 pub use trash::Trash;
 

@@ -6,7 +6,7 @@ use super::layout::{Layout, Planner};
 use super::place::Context;
 use super::refusal::PlanRefusal;
 use super::{DEFAULT_CONTEXT, MIN_CONTEXT, TIGHT_BYTES};
-use crate::wire::{Aim, ContextStep};
+use crate::wire::{Aim, ContextStep, Verdict};
 
 /// A context that somebody did not choose is a multiple of this.
 const CONTEXT_STEP: u32 = 256;
@@ -57,6 +57,8 @@ pub(super) enum KvWhy {
     Tuned,
     /// Only so the context finds room.
     Room,
+    /// Only so it is fast enough for the verdict.
+    Faster,
 }
 
 /// Contexts and caches to choose from.
@@ -107,8 +109,15 @@ impl<'a> Chooser<'a> {
             let missing_bytes = needed_bytes - layout.ram.available_bytes;
             return Err(PlanRefusal::NoRoom { context: layout.context.length, needed_bytes, missing_bytes });
         }
-        let is_usual = layout.context.kv_types == self.types[0];
-        Ok(Chosen { kv_why: if is_usual { self.kv_why } else { KvWhy::Room }, layout, context_why })
+        let kv_why = if layout.context.kv_types == self.types[0] { self.kv_why } else { self.why_smaller(&layout) };
+        Ok(Chosen { kv_why, layout, context_why })
+    }
+
+    /// What the usual cache would have cost.
+    fn why_smaller(&self, layout: &Layout) -> KvWhy {
+        let usual = self.at(layout.context.length, self.types[0]);
+        let is_tight = matches!(usual.verdict(), Verdict::TooLarge | Verdict::Tight);
+        if is_tight { KvWhy::Room } else { KvWhy::Faster }
     }
 
     /// The longest context that works here; 0 if none does.
@@ -120,7 +129,16 @@ impl<'a> Chooser<'a> {
     pub(super) fn steps(&self) -> Vec<ContextStep> {
         let doubled = std::iter::successors(Some(self.shortest), |length| length.checked_mul(2));
         let lengths = doubled.take_while(|length| *length < self.trained).chain([self.trained]);
-        lengths.map(|length| self.step(length)).collect()
+        let mut steps: Vec<ContextStep> = lengths.map(|length| self.step(length)).collect();
+        // Layouts are compared at one depth: when a context is full, a longer one may have a split that is a hair faster. The shorter
+        // one could have it too, so that this is no gain of the longer one.
+        for i in 1..steps.len() {
+            if steps[i].kv_type == steps[i - 1].kv_type {
+                steps[i].generation_tokens_per_s =
+                    steps[i].generation_tokens_per_s.min(steps[i - 1].generation_tokens_per_s);
+            }
+        }
+        steps
     }
 
     fn step(&self, length: u32) -> ContextStep {
@@ -139,17 +157,13 @@ impl<'a> Chooser<'a> {
         self.planner.at(Context { length, kv_types })
     }
 
-    /// With the usual cache, or with a smaller one if only that leaves something to spare, or leaves the weights in memory, or
-    /// works at all.
+    /// With the usual cache, or with a smaller one if only that gets the better verdict or leaves the weights in memory: so a
+    /// longer context never has the better one.
     fn best_at(&self, length: u32) -> Layout {
-        let all: Vec<Layout> = self.types.iter().map(|types| self.at(length, *types)).collect();
-        let steps: [fn(&Layout) -> bool; 3] = [
-            |layout| layout.works() && layout.ram.spare_bytes() >= TIGHT_BYTES,
-            |layout| layout.works() && layout.ram.missing_bytes() == 0,
-            Layout::works,
-        ];
-        let best = steps.iter().find_map(|is_good| all.iter().position(is_good));
-        all[best.unwrap_or(0)].clone()
+        let all = self.types.iter().map(|types| self.at(length, *types));
+        // The first of equals: the usual one.
+        let best = all.reduce(|best, next| if grade(&next) > grade(&best) { next } else { best });
+        best.expect("there is one type at least")
     }
 
     /// A wish is a constraint: it may push weights out to disk, with a warning. Where it does not work, the longest that does.
@@ -195,6 +209,18 @@ impl<'a> Chooser<'a> {
         let rate = |layout: &Layout| layout.prediction.generation.likely;
         if rate(&short) > rate(&usual) * WORTHWHILE_GAIN { (short, ContextWhy::Faster) } else { (usual, why) }
     }
+}
+
+/// How well a layout does, in steps that a person is told.
+fn grade(layout: &Layout) -> (u8, bool) {
+    let verdict = match layout.verdict() {
+        Verdict::TooLarge => 0,
+        Verdict::Tight => 1,
+        Verdict::Slow => 2,
+        Verdict::RunsWell => 3,
+        Verdict::Fast => 4,
+    };
+    (verdict, layout.ram.missing_bytes() == 0)
 }
 
 /// Halves from below `from` down to `to`, which always comes last.

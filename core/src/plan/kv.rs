@@ -35,6 +35,16 @@ impl LayerKv {
         self.0.check(types).is_ok()
     }
 
+    /// Of so many tokens before, those that a token attends to; none where there is a state instead.
+    pub(super) fn n_seen(&self, n_tokens: u32) -> u32 {
+        match self.0 {
+            CacheShape::Attention(kv) => {
+                kv.window.map_or(n_tokens, |window| n_tokens.min(u32::try_from(window).unwrap_or(u32::MAX)))
+            }
+            CacheShape::Nothing | CacheShape::Recurrent { .. } => 0,
+        }
+    }
+
     /// Size for a context; `n_batch` tokens beyond a window are in flight.
     pub(super) fn bytes(&self, context: u32, n_batch: u32, types: KvTypes) -> u64 {
         bytes(self.0, context, n_batch, types)

@@ -5,7 +5,7 @@ use tandem_engine::kv::KvTypes;
 use super::cards::CardSpeed;
 use super::place::Split;
 use super::sizes::{Sizes, sum};
-use super::speed::{Forecast, Range, Rates, Work};
+use super::speed::{Forecast, Range, Rates, TYPICAL_PROMPT, Work};
 
 /// A page that was dropped is often one that is needed soon: what does not fit is read about twice.
 const DISK_READS_PER_MISSING_BYTE: f64 = 2.0;
@@ -137,7 +137,7 @@ impl<'a> Predictor<'a> {
     }
 
     fn prompt(&self, load: &Load<'_>, shares: &Shares, card: Option<&CardSpeed>) -> Range {
-        let processor_s = self.forecast.prompt_token_s() * shares.cpu_layers;
+        let processor_s = self.forecast.prompt_token_s(TYPICAL_PROMPT) * shares.cpu_layers;
         let card_ops = self.work.prompt_ops() * (1.0 - shares.cpu_layers);
         let (n_batch, disk) = (f64::from(load.n_batch.max(1)), self.rates.disk());
         let at = |of: fn(&Range) -> f64| {

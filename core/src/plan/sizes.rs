@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use tandem_engine::arch::{self, Survey};
 use tandem_engine::cuda;
 use tandem_engine::gguf::{GgufError, ModelFacts, TensorFacts};
+use tandem_engine::token;
 
 use super::kv::LayerKv;
 use super::refusal::PlanRefusal;
@@ -29,7 +30,12 @@ pub(super) struct Sizes {
     /// Layers behind the others that predict tokens further ahead: llama.cpp counts them, nobody reads them.
     pub(super) n_layers_ahead: u32,
     pub(super) n_vocab: u64,
+    /// The header, which is kept as it was read, and the vocabulary that is made of it.
+    pub(super) header_bytes: u64,
     pub(super) max_context: u32,
+    /// Query heads of a layer, and their values together, the most of any.
+    pub(super) n_heads: u32,
+    pub(super) n_query_values: u64,
     /// f32 values that one token needs between two layers' weights, at the widest place.
     pub(super) values_per_token: u64,
 }
@@ -59,6 +65,8 @@ impl Sizes {
             n_experts: facts.arch_u32_or("expert_count", 0)?,
             n_experts_used: most_of_layers(facts, "expert_used_count")?,
             max_context: facts.context_length()?,
+            n_heads: most_of_layers(facts, "attention.head_count")?,
+            header_bytes: sum(facts.files.iter().map(|file| file.data_offset_bytes).chain([token::n_bytes(facts)])),
             ..Self::default()
         };
         for tensor in &facts.tensors {
@@ -71,6 +79,11 @@ impl Sizes {
         sizes.n_vocab = embeddings.first().copied().unwrap_or(0);
         let n_embd = embeddings.last().copied().unwrap_or(0);
         sizes.values_per_token = n_embd.saturating_mul(8).saturating_add(widest(facts, sizes.n_experts_used, n_embd));
+        let queries = facts
+            .tensors
+            .iter()
+            .filter(|tensor| ModelFacts::layer_of(&tensor.name).is_some_and(|(_, rest)| rest == "attn_q.weight"));
+        sizes.n_query_values = queries.filter_map(|tensor| tensor.shape.first().copied()).max().unwrap_or(n_embd);
         sizes.survey = arch::survey(facts)?;
         for (layer, shape) in sizes.layers.iter_mut().zip(&sizes.survey.caches) {
             layer.kv = LayerKv(*shape);

@@ -11,6 +11,7 @@ use super::cards::CardSpeed;
 use super::kernels::{self, PANEL_TOKENS};
 use super::kv::LayerKv;
 use super::sizes::{Sizes, elems, is_routed, sum};
+use crate::calibrate::{N_COLS, PART_BYTES};
 use crate::wire::{Correction, DiskKind, Gpu, Hardware, KernelRate, MachineRates, RamModules};
 
 /// What memory gives to all cores together. Likely: two channels of DDR4-3200 (51.2 GB/s) at 70 %; low: one channel of
@@ -26,6 +27,15 @@ const GENERATION_EFFICIENCY: f64 = 0.75;
 /// Threads meet several times per layer, between norms and attention; seconds per layer and token, where that is not measured.
 /// Source: small models in `docs/speed.md`, less what their weights take.
 const SECONDS_PER_LAYER: f64 = 100e-6;
+/// What one core takes for a prompt token beside products: for a value of the residual stream in a layer (norms, rounding, gates);
+/// for a row of weights that the benchmark's wider matrices do not have; for a head and for its values with each token before.
+/// Source: profiles of SmolLM2-135M and Gemma 3 270M (`tandem bench --profile`), whose heads differ in width.
+const SECONDS_PER_PROMPT_VALUE: f64 = 25e-9;
+const SECONDS_PER_PROMPT_ROW: f64 = 5e-9;
+const SECONDS_PER_ATTENDED_HEAD: f64 = 10e-9;
+const SECONDS_PER_ATTENDED_VALUE: f64 = 0.04e-9;
+/// Tokens of a prompt for which speed is told.
+pub(super) const TYPICAL_PROMPT: u32 = 512;
 /// How far from a prediction by measured rates a machine may be, and from one that answers have corrected.
 const MEASURED_SPREAD: f64 = 0.2;
 const CORRECTED_SPREAD: f64 = 0.1;
@@ -56,6 +66,16 @@ pub(super) struct Work {
     caches: Vec<LayerKv>,
     /// Width of the residual stream.
     pub(super) n_values: u64,
+    /// Products per generated token, and rows of weights in them; rows that the benchmark's matrices would have for as many weights.
+    n_products: f64,
+    n_rows: f64,
+    n_usual_rows: f64,
+    /// The same rows of a prompt token.
+    n_prompt_rows: f64,
+    n_usual_prompt_rows: f64,
+    /// Query heads of a layer, and their values together.
+    n_heads: f64,
+    n_query_values: f64,
     /// How finely products see activations.
     rounding: Rounding,
     /// Kind of model, as corrections name it.
@@ -71,6 +91,13 @@ impl Work {
             expert_share: sizes.expert_share(),
             caches: sizes.layers.iter().map(|layer| layer.kv).collect(),
             n_values: facts.tensor("token_embd.weight").and_then(|tensor| tensor.shape.last().copied()).unwrap_or(0),
+            n_products: 0.0,
+            n_rows: 0.0,
+            n_usual_rows: 0.0,
+            n_prompt_rows: 0.0,
+            n_usual_prompt_rows: 0.0,
+            n_heads: f64::from(sizes.n_heads),
+            n_query_values: sizes.n_query_values as f64,
             rounding: rounding(facts),
             class: class_of(facts),
         };
@@ -87,7 +114,16 @@ impl Work {
             let is_expert = ModelFacts::layer_of(&tensor.name).is_some_and(|(_, rest)| is_routed(rest));
             let prompt = if is_expert { &mut work.expert_prompt } else { &mut work.prompt };
             // A vector is no product.
-            add(prompt, tensor.tensor_type, if tensor.shape.len() > 1 { ops * prompt_share } else { 0.0 });
+            let [_, .., n_cols] = tensor.shape[..] else { continue };
+            add(prompt, tensor.tensor_type, ops * prompt_share);
+            let (n_rows, n_usual_rows) = (ops / 2.0 / n_cols.max(1) as f64, ops / 2.0 / N_COLS as f64);
+            work.n_rows += n_rows * read_share;
+            work.n_usual_rows += n_usual_rows * read_share;
+            work.n_prompt_rows += n_rows * prompt_share;
+            work.n_usual_prompt_rows += n_usual_rows * prompt_share;
+            if read_share > 0.0 && !is_joined(&tensor.name) {
+                work.n_products += 1.0;
+            }
         }
         work
     }
@@ -119,6 +155,12 @@ fn add(list: &mut Vec<(TensorType, f64)>, tensor_type: TensorType, amount: f64) 
         None if amount > 0.0 => list.push((tensor_type, amount)),
         None => {}
     }
+}
+
+/// Whether a matrix is multiplied together with another: keys and values with queries, up with gate.
+fn is_joined(name: &str) -> bool {
+    let rest = ModelFacts::layer_of(name).map_or("", |(_, rest)| rest);
+    ["attn_k.", "attn_v.", "ffn_up"].iter().any(|start| rest.starts_with(start))
 }
 
 /// Kind of model: files of one class are mispredicted alike.
@@ -221,11 +263,26 @@ impl<'a> Rates<'a> {
 
     /// What a token takes beside reading weights and cache.
     fn layers_seconds(&self, work: &Work) -> f64 {
-        let per_layer = match self.measured {
-            Some(rates) => rates.layer_s_per_value.mul_add(work.n_values as f64, rates.layer_s),
-            None => SECONDS_PER_LAYER,
-        };
-        per_layer * work.n_layers()
+        let Some(rates) = self.measured else { return SECONDS_PER_LAYER * work.n_layers() };
+        let layers_s = rates.layer_s_per_value.mul_add(work.n_values as f64, rates.layer_s) * work.n_layers();
+        // The benchmark's own products and rows are part of its rates.
+        let n_products = work.n_products - work.read_bytes() / PART_BYTES as f64;
+        let (products_s, rows_s) =
+            (rates.product_s * n_products.max(0.0), rates.row_s * (work.n_rows - work.n_usual_rows));
+        (layers_s + products_s + rows_s).max(0.0)
+    }
+
+    /// What a prompt token takes beside products of weights, without what it has to look back at.
+    fn prompt_layers_s(&self, work: &Work) -> f64 {
+        let values_s = SECONDS_PER_PROMPT_VALUE * work.n_values as f64 * work.n_layers();
+        let rows_s = SECONDS_PER_PROMPT_ROW * (work.n_prompt_rows - work.n_usual_prompt_rows);
+        (values_s + rows_s.max(0.0)) / self.n_cores
+    }
+
+    /// What a prompt token takes in all layers for each token that it looks back at.
+    fn prompt_position_s(&self, work: &Work) -> f64 {
+        let values_s = SECONDS_PER_ATTENDED_VALUE * work.n_query_values;
+        SECONDS_PER_ATTENDED_HEAD.mul_add(work.n_heads, values_s) / self.n_cores
     }
 
     /// How far a prediction may be off, as a factor on rates.
@@ -298,6 +355,7 @@ pub struct Forecast {
     weights_s: f64,
     layers_s: f64,
     prompt_s: f64,
+    prompt_position_s: f64,
     n_layers: f64,
     attention_bytes_per_s: f64,
     correction: Option<(f64, f64)>,
@@ -322,7 +380,11 @@ impl Forecast {
             weights_s: work.generation.iter().map(read).sum(),
             layers_s,
             // Threads meet once for a chunk as they do for one token.
-            prompt_s: compute(&work.prompt, n_tokens) + experts_s + layers_s / n_tokens.max(1.0),
+            prompt_s: compute(&work.prompt, n_tokens)
+                + experts_s
+                + layers_s / n_tokens.max(1.0)
+                + rates.prompt_layers_s(work),
+            prompt_position_s: rates.prompt_position_s(work),
             n_layers: work.n_layers(),
             attention_bytes_per_s: rates.attention_rate(),
             correction: rates.correction(&work.class).map(|correction| (correction.generation, correction.prompt)),
@@ -364,14 +426,16 @@ impl Forecast {
         self.uncorrected_token_s(n_tokens) * self.generation_correction()
     }
 
-    /// Seconds per prompt token, as rates alone say.
-    pub fn uncorrected_prompt_token_s(&self) -> f64 {
-        self.prompt_s
+    /// Seconds per token of a prompt of `n_tokens`, as rates alone say.
+    pub fn uncorrected_prompt_token_s(&self, n_tokens: u32) -> f64 {
+        // On average half of the prompt lies before a token, as far as layers look back.
+        let n_seen = self.caches.iter().map(|layer| f64::from(layer.n_seen(n_tokens / 2))).sum::<f64>();
+        n_seen.mul_add(self.prompt_position_s, self.prompt_s)
     }
 
-    /// Seconds per prompt token.
-    pub fn prompt_token_s(&self) -> f64 {
-        self.prompt_s * self.correction.map_or(1.0, |(_, prompt)| prompt)
+    /// Seconds per token of a prompt of `n_tokens`.
+    pub fn prompt_token_s(&self, n_tokens: u32) -> f64 {
+        self.uncorrected_prompt_token_s(n_tokens) * self.correction.map_or(1.0, |(_, prompt)| prompt)
     }
 }
 
@@ -379,7 +443,7 @@ impl Forecast {
 pub(super) fn batch(work: &Work, rates: &Rates<'_>) -> u32 {
     let is_short = |batch: &&u32| {
         let forecast = Forecast::new(work, rates, **batch);
-        forecast.prompt_token_s() / forecast.n_layers * f64::from(**batch) <= SECONDS_PER_STEP
+        forecast.prompt_token_s(TYPICAL_PROMPT) / forecast.n_layers * f64::from(**batch) <= SECONDS_PER_STEP
     };
     *BATCHES.iter().find(is_short).unwrap_or(&BATCHES[BATCHES.len() - 1])
 }

@@ -8,8 +8,8 @@ use super::place::Split;
 use super::predict::Prediction;
 use super::quality::quality;
 use super::sizes::Sizes;
-use super::{Draft, GPU_BATCH, TIGHT_BYTES, ThreadsWhy};
-use crate::wire::{FileUse, Plan, PlanChoice, Speed, Text, Verdict};
+use super::{Draft, TIGHT_BYTES, ThreadsWhy};
+use crate::wire::{FileUse, Plan, PlanChoice, Speed, Text, Verdict, Wishes};
 
 pub(super) use crate::error::size;
 
@@ -119,13 +119,21 @@ impl Draft<'_> {
                     format!("Prompt read {} tokens at a time", self.n_batch()),
                     format!("提示每次读入 {} 个词元", self.n_batch()),
                 ),
-                match self.n_batch() {
-                    GPU_BATCH => Text::new("As many as the buffers are made for.", "缓冲区按此大小分配。"),
-                    _ => Text::new("Short enough to stop at once.", "足够短，可随时停止。"),
-                },
+                self.why_batch(),
             ),
             PlanChoice { what: self.file_use_words(), why: self.why_file_use() },
         ]
+    }
+
+    fn why_batch(&self) -> Text {
+        let Wishes { n_batch: wish, tuned, .. } = self.planner.wishes;
+        match (self.n_batch(), wish, tuned) {
+            (n, Some(wish), _) if n == *wish => as_wished(),
+            // What is tuned is the processor's chunk, not the card's.
+            _ if self.split().is_some() => Text::new("As many as the buffers are made for.", "缓冲区按此大小分配。"),
+            (n, None, Some(tuned)) if n == tuned.n_batch => fastest_tried(),
+            _ => Text::new("Short enough to stop at once.", "足够短，可随时停止。"),
+        }
     }
 
     fn file_use_words(&self) -> Text {
@@ -145,8 +153,8 @@ impl Draft<'_> {
             FileUse::AsNeeded if self.layout().ram.missing_bytes() > 0 => {
                 Text::new("It does not fit in memory at once.", "内存无法一次放下整个文件。")
             }
-            FileUse::Copied if self.planner.wishes.file_use.is_none() => fastest_tried(),
-            FileUse::AsNeeded | FileUse::Copied => Text::new("As wished.", "按你的设置。"),
+            FileUse::AsNeeded | FileUse::Copied if self.planner.wishes.file_use.is_none() => fastest_tried(),
+            FileUse::AsNeeded | FileUse::Copied => as_wished(),
         }
     }
 
@@ -167,11 +175,15 @@ impl Draft<'_> {
                 "Half the size of f16, so that this context finds room; hardly anybody notices.",
                 "大小是 f16 的一半，这样才放得下该上下文；质量损失很难察觉。",
             ),
+            KvWhy::Faster => Text::new(
+                "Half the size of f16, so that more fits where it is fast; hardly anybody notices.",
+                "大小是 f16 的一半，速度快的地方能多放一些；质量损失很难察觉。",
+            ),
             KvWhy::Wish if types.k == KvType::Q4_0 || types.v == KvType::Q4_0 => Text::new(
                 "As wished; a quarter of f16, and long texts are remembered less exactly.",
                 "按你的设置；大小约为 f16 的四分之一，对长文本的记忆会不够精确。",
             ),
-            KvWhy::Wish => Text::new("As wished.", "按你的设置。"),
+            KvWhy::Wish => as_wished(),
             KvWhy::Tuned => fastest_tried(),
             KvWhy::Usual => Text::new("Half the size of f32 at the same quality.", "大小是 f32 的一半，质量相同。"),
         }
@@ -180,7 +192,7 @@ impl Draft<'_> {
     fn why_threads(&self) -> Text {
         match self.threads.why {
             ThreadsWhy::Tuned => fastest_tried(),
-            ThreadsWhy::Wish => Text::new("As wished.", "按你的设置。"),
+            ThreadsWhy::Wish => as_wished(),
             ThreadsWhy::AllowedCores => {
                 Text::new("As many as this program may use here.", "系统允许本程序使用的数量。")
             }
@@ -267,6 +279,10 @@ impl Draft<'_> {
         }
         command.join(" ")
     }
+}
+
+fn as_wished() -> Text {
+    Text::new("As wished.", "按你的设置。")
 }
 
 fn fastest_tried() -> Text {

@@ -191,6 +191,19 @@ pub struct PlanVersionsRequest {
     pub machine: Option<Box<Hardware>>,
     /// Plan as if the graphics card computed even where it cannot.
     pub card_computes: bool,
+    /// Where the headers come from.
+    pub headers: Reading,
+}
+
+/// Whether what was read of a hub before will do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, TS)]
+#[serde(rename_all = "snake_case")]
+pub enum Reading {
+    /// It will, for a day.
+    #[default]
+    Kept,
+    /// Everything is read again that no file here has proved.
+    Again,
 }
 
 /// Plans of all versions of a repo, from their headers.

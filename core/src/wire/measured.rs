@@ -29,10 +29,16 @@ pub struct MachineRates {
     pub memory: Vec<ReadRate>,
     /// The engine's products, by type of weights.
     pub kernels: Vec<KernelRate>,
-    /// What a layer takes for one token beside reading weights, seconds: norms, hand-overs between threads.
+    /// What a layer takes for one token beside products of weights, seconds: norms, hand-overs between threads.
     pub layer_s: f64,
     /// The same for each value of the residual stream, seconds.
     pub layer_s_per_value: f64,
+    /// What one product takes beside reading its weights, seconds: threads meet, and the last one is waited for.
+    #[serde(default)]
+    pub product_s: f64,
+    /// What a row of weights takes beside its values, seconds: a sum at its end.
+    #[serde(default)]
+    pub row_s: f64,
     /// Reading keys and values, bytes per second.
     pub attention_bytes_per_s: f64,
     /// Reading a file that is not in memory yet, bytes per second; absent where that cannot be measured.

@@ -185,6 +185,11 @@ impl Array {
         self.element_type.n_bytes().map_or(self.ends.len(), |n| self.bytes.len() / n)
     }
 
+    /// Bytes of its elements, without the lengths of strings.
+    pub fn n_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

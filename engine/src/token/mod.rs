@@ -15,8 +15,9 @@ pub use error::TokenizerError;
 pub use special::special_texts;
 pub use utf8::Utf8Stream;
 
-use crate::gguf::ModelFacts;
+use crate::gguf::{ModelFacts, Value};
 use bpe::{Bpe, Scratch, Spelling};
+use merge::Merged;
 use pre::{DefaultBos, PreRow, Splitter};
 use special::{Defaults, Fragment, Kind, Specials};
 use spm::Spm;
@@ -34,6 +35,28 @@ pub fn supports(model: &str, pre: Option<&str>) -> bool {
 /// Whether `tokenizer.ggml.model` says that there is no vocabulary.
 pub fn is_absent(model: &str) -> bool {
     matches!(model, "" | "none" | "no_vocab")
+}
+
+/// Memory that a file's vocabulary takes once it is read, beside the header: texts with their ends, the way back from a text, kinds,
+/// and scores or merges.
+///
+/// Cost     O(1)
+pub fn n_bytes(facts: &ModelFacts) -> u64 {
+    let array = |key: &str| match facts.metadata.get(key) {
+        Some(Value::Array(array)) => (array.len() as u64, array.n_bytes()),
+        _ => (0, 0),
+    };
+    let (n_tokens, text_bytes) = array("tokenizer.ggml.tokens");
+    let (n_merges, _) = array("tokenizer.ggml.merges");
+    let per_token = (2 * size_of::<u32>() + size_of::<Kind>()) as u64;
+    let ways_back = table_bytes(n_tokens, size_of::<u32>());
+    let merges = table_bytes(n_merges, size_of::<((u32, u32), Merged)>());
+    text_bytes + n_tokens * per_token + ways_back + merges
+}
+
+/// A hash table of so many entries, with the byte that it keeps for each. Source: hashbrown fills seven in eight of a power of two.
+fn table_bytes(n: u64, entry_bytes: usize) -> u64 {
+    if n == 0 { 0 } else { (n * 8 / 7).next_power_of_two() * (entry_bytes as u64 + 1) }
 }
 
 /// Whether special tokens written out in a text become those tokens.

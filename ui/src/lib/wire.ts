@@ -297,7 +297,12 @@ export type PlanVersionsRequest = {
   machine: Hardware | null,
   /** Plan as if the graphics card computed even where it cannot. */
   card_computes: boolean,
+  /** Where the headers come from. */
+  headers: Reading,
 };
+
+/** Whether what was read of a hub before will do. */
+export type Reading = "kept" | "again";
 
 /** Plans of all versions of a repo, from their headers. */
 export type PlannedVersions = {
@@ -518,10 +523,14 @@ export type MachineRates = {
   memory: Array<ReadRate>,
   /** The engine's products, by type of weights. */
   kernels: Array<KernelRate>,
-  /** What a layer takes for one token beside reading weights, seconds: norms, hand-overs between threads. */
+  /** What a layer takes for one token beside products of weights, seconds: norms, hand-overs between threads. */
   layer_s: number,
   /** The same for each value of the residual stream, seconds. */
   layer_s_per_value: number,
+  /** What one product takes beside reading its weights, seconds: threads meet, and the last one is waited for. */
+  product_s: number,
+  /** What a row of weights takes beside its values, seconds: a sum at its end. */
+  row_s: number,
   /** Reading keys and values, bytes per second. */
   attention_bytes_per_s: number,
   /** Reading a file that is not in memory yet, bytes per second; absent where that cannot be measured. */

@@ -134,14 +134,20 @@ pub(super) fn facts_with_layer_ahead(name: &str, shape: Shape, quant: &str) -> M
     read(&Builder { writer, shape, most, high }.tensors(), &format!("{name}-{quant}.gguf"))
 }
 
-/// Facts from a header without data.
+/// Facts from a header without data, as long as if its vocabulary stood in it.
 pub(super) fn read(writer: &Writer, file_name: &str) -> ModelFacts {
     let (header, file_bytes) = writer.header().expect("a header");
-    match ModelFacts::from_prefix(&header, file_bytes).expect("good facts") {
+    let mut facts = match ModelFacts::from_prefix(&header, file_bytes).expect("good facts") {
         Prefix::Complete(facts) => facts.with_file_name(file_name),
         Prefix::NeedMore { at_least_bytes } => panic!("the whole header was given; {at_least_bytes} asked"),
-    }
+    };
+    let n_tokens = facts.tensor("token_embd.weight").map_or(0, |tensor| tensor.shape[0]);
+    facts.files[0].data_offset_bytes += n_tokens * BYTES_PER_TOKEN;
+    facts
 }
+
+/// What a token and its merges take in memory, text and header. Source: Llama 3's vocabulary.
+const BYTES_PER_TOKEN: u64 = 120;
 
 fn metadata(shape: Shape) -> Writer {
     let arch = shape.architecture;

@@ -65,6 +65,8 @@ export const fakeRates: MachineRates = {
   kernels: ['Q4_K', 'Q6_K', 'Q8_0'].map((tensor_type) => ({ tensor_type, one_thread_bytes_per_s: 11e9, one_thread_twice_bytes_per_s: 8e9, all_threads_bytes_per_s: 38e9, all_threads_twice_bytes_per_s: 31e9, n_threads: 6, cached_bytes_per_s: 13e9, prompt_ops_per_s: 62e9, all_threads_prompt_ops_per_s: 340e9 })),
   layer_s: 9e-6,
   layer_s_per_value: 4e-9,
+  product_s: 6e-6,
+  row_s: 1e-9,
   attention_bytes_per_s: 22e9,
   disk_bytes_per_s: 2.9e9,
   cards: [],

@@ -128,6 +128,8 @@ export const en = {
     timeAt: (time: string, rate: string) => `about ${time} at ${rate}`,
     whyNot: (quant: string) => `Why ${quant} does not run`,
     readFrom: (size: string) => `Read from the file headers; all versions together are ${size}.`,
+    readAgain: 'Read again',
+    readAgainHint: 'Headers are kept for a day. Ask the hub again if a plan looks wrong.',
     copyPage: 'Copy the page\'s address',
     noGgufTitle: 'No GGUF files here',
     incomplete: 'incomplete',

@@ -130,6 +130,8 @@ export const zh: Dictionary = {
     timeAt: (time, rate) => `以 ${rate} 约需 ${time}`,
     whyNot: (quant) => `${quant} 为何无法运行`,
     readFrom: (size) => `读自文件头；所有版本共 ${size}。`,
+    readAgain: '重新读取',
+    readAgainHint: '文件头会保留一天。若计划看起来不对，可重新向来源站点读取。',
     copyPage: '复制页面网址',
     noGgufTitle: '这里没有 GGUF 文件',
     incomplete: '不完整',

@@ -1,7 +1,7 @@
 /** One model of the hub: its versions first, and how each would run here as soon as that is known. */
 
 import { asFailure, type Backend } from '../backend/backend';
-import type { Failure, HashWord, HubModel, ModelPage, ModelVersion, Plan, PlannedVersion, PlannedVersions, Wishes } from '../wire';
+import type { Failure, HashWord, HubModel, ModelPage, ModelVersion, Plan, PlannedVersion, PlannedVersions, Reading, Wishes } from '../wire';
 import { NO_WISHES, settled } from '../wishes';
 
 export class ModelPageState {
@@ -23,7 +23,7 @@ export class ModelPageState {
   openPath: string | null = $state(null);
   #request = 0;
   readonly #planSoon = settled(() => {
-    if (this.repo && this.page) void this.#plan(this.repo, this.#request);
+    if (this.repo && this.page) void this.#plan(this.repo, this.#request, 'kept');
   });
 
   constructor(private readonly backend: Backend) {}
@@ -36,7 +36,7 @@ export class ModelPageState {
   });
   readonly openVersion: ModelVersion | null = $derived(this.page?.versions.find((version) => firstPath(version) === this.openPath) ?? null);
 
-  async open(repo: string): Promise<void> {
+  async open(repo: string, headers: Reading = 'kept'): Promise<void> {
     const request = ++this.#request;
     if (this.isPlanning) await this.#stopPlanning();
     const isNew = repo !== this.repo;
@@ -44,9 +44,9 @@ export class ModelPageState {
     this.openPath = null;
     if (isNew) {
       this.page = null;
-      this.planned = null;
       this.wishes = NO_WISHES;
     }
+    if (isNew || headers === 'again') this.planned = null;
     this.#arrived = new Map();
     this.failure = null;
     this.planFailure = null;
@@ -61,11 +61,16 @@ export class ModelPageState {
     }
     if (this.page.versions.length === 0) return this.#seekGguf(repo, request);
     void this.#confirm(request);
-    await this.#plan(repo, request);
+    await this.#plan(repo, request, headers);
   }
 
   retry(): void {
     if (this.repo) void this.open(this.repo);
+  }
+
+  /** Asks the hub for everything once more, headers too. */
+  readAgain(): void {
+    if (this.repo) void this.open(this.repo, 'again');
   }
 
   close(): void {
@@ -84,7 +89,7 @@ export class ModelPageState {
 
   /** It is looked at again: what was ended goes on. */
   resume(): void {
-    if (this.repo && this.page && !this.planned && !this.isPlanning && !this.planFailure) void this.#plan(this.repo, ++this.#request);
+    if (this.repo && this.page && !this.planned && !this.isPlanning && !this.planFailure) void this.#plan(this.repo, ++this.#request, 'kept');
   }
 
   async #stopPlanning(): Promise<void> {
@@ -129,13 +134,13 @@ export class ModelPageState {
     this.isSeekingGguf = false;
   }
 
-  async #plan(repo: string, request: number): Promise<void> {
+  async #plan(repo: string, request: number, headers: Reading): Promise<void> {
     const wishes = this.wishes;
     const isCurrent = (): boolean => request === this.#request && wishes === this.wishes;
     this.isPlanning = true;
     this.planFailure = null;
     try {
-      const planned = await this.backend.plan_versions({ repo, wishes, machine: null, card_computes: false }, (version) => {
+      const planned = await this.backend.plan_versions({ repo, wishes, machine: null, card_computes: false, headers }, (version) => {
         if (isCurrent() && !this.planned) this.#arrived = new Map([...this.#arrived, [version.path, version]]);
       });
       if (isCurrent()) this.planned = planned;
