@@ -10,10 +10,10 @@ pub mod hub;
 pub mod store;
 pub mod token;
 
-pub mod download;
+pub mod library;
 pub mod prompt;
 
-pub mod library;
+pub mod download;
 pub mod plan;
 
 pub mod calibrate;

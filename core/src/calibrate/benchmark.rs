@@ -15,22 +15,20 @@ use tandem_engine::quant::FORMATS;
 use super::{machine_name, small_model};
 use crate::error::{Explain, FileError, cancelled};
 use crate::hardware::uncached;
+use crate::plan::{N_COLS, PART_BYTES};
 use crate::store::now_ms;
 use crate::wire::{CardRates, Failure, Gpu, Hardware, KernelRate, MachineRates, ReadRate};
 
 /// Memory that is read: more than caches hold, and a small part of what is free.
 const MEMORY_BYTES: usize = 256 << 20;
 const LEAST_MEMORY_BYTES: usize = 32 << 20;
-/// What one run reads or multiplies: each run other memory, so that no cache helps; short, so that some run is left in peace.
-pub(crate) const PART_BYTES: usize = 8 << 20;
 /// What one thread multiplies from its cache.
 const CACHED_BYTES: usize = 256 << 10;
 /// A small matrix, as small models have them, for what a product takes beside its weights.
 const SMALL_BYTES: usize = 512 << 10;
-/// Columns of the matrices, a common width of models, and tokens of a prompt.
-pub(crate) const N_COLS: usize = 2048;
 /// Of a narrow matrix, whose rows end sooner.
 const FEW_COLS: usize = 512;
+/// Of a prompt.
 const N_PROMPT_TOKENS: usize = 64;
 /// Runs of which the best counts: so many, or fewer where they take longer than this together.
 const N_RUNS: usize = 80;

@@ -8,7 +8,6 @@ mod small_model;
 
 pub use background::{Calibrator, Surroundings};
 pub use benchmark::{CalibrateError, MeasureCard, Subject, benchmark};
-pub(crate) use benchmark::{N_COLS, PART_BYTES};
 pub use learn::{Answered, corrections, learn, measured, outcome};
 
 use crate::wire::{Cpu, Hardware};

@@ -35,6 +35,7 @@ pub use pick::{Candidate, Pick, pick};
 pub use reads::TokenReads;
 pub use refusal::{PlanRefusal, check_loadable};
 pub use speed::Forecast;
+pub(crate) use speed::{N_COLS, PART_BYTES};
 pub use step::StepCost;
 #[cfg(test)]
 pub(crate) use tests::{example, with_card};

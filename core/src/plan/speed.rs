@@ -11,8 +11,13 @@ use super::cards::CardSpeed;
 use super::kernels::{self, PANEL_TOKENS};
 use super::kv::LayerKv;
 use super::sizes::{Sizes, elems, is_routed, sum};
-use crate::calibrate::{N_COLS, PART_BYTES};
 use crate::wire::{Correction, DiskKind, Gpu, Hardware, KernelRate, MachineRates, RamModules};
+
+/// Columns of the matrices that kernels are measured with, a common width of models.
+pub(crate) const N_COLS: usize = 2048;
+/// What one run of a measurement reads or multiplies: each run other memory, so that no cache helps; short, so that some run
+/// is left in peace.
+pub(crate) const PART_BYTES: usize = 8 << 20;
 
 /// What memory gives to all cores together. Likely: two channels of DDR4-3200 (51.2 GB/s) at 70 %; low: one channel of
 /// DDR4-2666 (21.3 GB/s) at 65 %; high: two channels of DDR5-5600 (89.6 GB/s) at 75 %.
