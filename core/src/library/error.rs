@@ -45,6 +45,14 @@ pub enum LibraryError {
         /// Whose files they are.
         programs: Vec<Program>,
     },
+    /// Another place leads by a link to a file that would go, and nobody allowed it to be touched.
+    #[error("`{path}` is a link to what would go")]
+    LinkedFrom {
+        /// The model's first file in that place.
+        path: String,
+        /// Whose place it is.
+        program: Program,
+    },
     /// Somebody wrote to the file while it was being checked.
     #[error("`{}` changed while it was read", path.display())]
     Changed {
@@ -93,6 +101,20 @@ impl Explain for LibraryError {
                     Text::new(
                         "stop using the folder, or allow its files to be deleted there",
                         "停止使用该文件夹，或者允许在那里删除其文件",
+                    ),
+                )
+            }
+            Self::LinkedFrom { path, program } => {
+                let of = program.name();
+                Failure::new(
+                    ErrorCode::BadRequest,
+                    Text::new(
+                        format!("`{path}` ({of}) is a link to a file that would go: the model would be gone there too"),
+                        format!("`{path}`（{of}）是指向待删除文件的链接：删除后那里的模型也会失效"),
+                    ),
+                    Text::new(
+                        "allow the files there to be deleted too, or put a copy in place of the link",
+                        "允许同时删除那里的文件，或者用副本替换该链接",
                     ),
                 )
             }

@@ -13,14 +13,18 @@ impl Library {
     /// What removing a model would do.
     pub fn plan_removal(&self, request: &RemoveRequest) -> Result<Removal, Failure> {
         let model = self.get(&request.model_id)?;
-        let doomed: Vec<PathBuf> = self.doomed(&model, &request.of_programs).into_iter().collect();
-        let (_, stays) = split(&model, &request.of_programs);
+        let doomed = self.doomed(&model, &request.of_programs);
+        let (_, mut stays) = split(&model, &request.of_programs);
+        stays.retain(|place| !leads_into(place, &doomed));
+        let doomed: Vec<PathBuf> = doomed.into_iter().collect();
         let files = doomed.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         Ok(Removal { files, freed_bytes: freed_bytes(&doomed), stays })
     }
 
     /// Takes a model out. The app's own files and those of the programs that are named go to the trash; a file that was
     /// added by hand stays where it is unless `Other` is named. Where the model lies elsewhere too, it stays listed there.
+    ///
+    /// Errors   it lies with other programs alone; a place that is not named is a link to what would go
     pub fn remove(&self, request: &RemoveRequest) -> Result<Removal, Failure> {
         let model = self.get(&request.model_id)?;
         let removal = self.plan_removal(request)?;
@@ -29,7 +33,14 @@ impl Library {
             let programs = stays.iter().map(|place| place.program).collect();
             return Err(LibraryError::OfOthers { name: model.name, programs }.into());
         }
-        for file in self.doomed(&model, &request.of_programs) {
+        let doomed = self.doomed(&model, &request.of_programs);
+        let only_listed = goes.iter().filter(|place| !may_delete(place, &request.of_programs));
+        // A folder that is used twice holds the file itself, not a link.
+        let mut kept = stays.iter().chain(only_listed).filter(|place| !doomed.contains(Path::new(&place.path)));
+        if let Some(LibraryPlace { path, program, .. }) = kept.find(|place| leads_into(place, &doomed)).cloned() {
+            return Err(LibraryError::LinkedFrom { path, program }.into());
+        }
+        for file in doomed {
             self.trash.take(&file)?;
             self.remove_empty_folders(&file);
         }
@@ -79,6 +90,25 @@ fn may_delete(place: &LibraryPlace, of_programs: &[Program]) -> bool {
     !is_by_hand(place) || of_programs.contains(&place.program)
 }
 
+/// Whether a file of the model in a place is reached by way of a file that goes.
+fn leads_into(place: &LibraryPlace, doomed: &BTreeSet<PathBuf>) -> bool {
+    let doomed: BTreeSet<PathBuf> = doomed.iter().map(|path| in_real_folder(path)).collect();
+    let found = layouts::beside(place.program, place.folder.as_deref().map(Path::new), Path::new(&place.path));
+    found.files().any(|file| {
+        let way = std::iter::successors(Some(in_real_folder(&file.path)), |path| {
+            let target = fs::read_link(path).ok()?;
+            Some(in_real_folder(&path.parent()?.join(target)))
+        });
+        way.take(MAX_LINKS).any(|path| doomed.contains(&path))
+    })
+}
+
+/// The path with links in its folder followed, but not one that it is itself.
+fn in_real_folder(path: &Path) -> PathBuf {
+    let folder = path.parent().and_then(|folder| dunce::canonicalize(folder).ok());
+    folder.zip(path.file_name()).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
+}
+
 /// All that belongs to the model in a place: found anew, so that nothing goes that somebody has put there meanwhile. What
 /// another model needs stays; what only other places need that go too does not.
 fn files_at(place: &LibraryPlace, goes: &[LibraryPlace]) -> Vec<PathBuf> {
@@ -122,3 +152,6 @@ fn identity(about: &fs::Metadata, _: u64) -> ((u64, u64), u64) {
 fn identity(_: &fs::Metadata, n: u64) -> ((u64, u64), u64) {
     ((0, n), 1)
 }
+
+/// As many as Linux follows; more is a circle.
+const MAX_LINKS: usize = 40;

@@ -24,12 +24,18 @@ fn the_same_file_found_by_links_is_one_model_with_all_its_places() {
     assert_eq!((listed.len(), listed[0].id.as_str()), (1, id.as_str()));
     assert_eq!(programs, [Program::Tandem, Program::LmStudio, Program::Other]);
 
-    // Two names of the same bytes: removing one frees nothing, and the model stays where the other is.
+    // Two names of the same bytes: removing one frees nothing, and the model stays where the other is, but not by a link.
     let planned = library.plan_removal(&remove(&id, &[])).unwrap();
-    assert_eq!((planned.freed_bytes, planned.files.len(), planned.stays.len()), (0, 1, 2));
+    assert_eq!((planned.freed_bytes, planned.files.len(), planned.stays.len()), (0, 1, 1));
     let all = library.plan_removal(&remove(&id, &[Program::LmStudio])).unwrap();
     assert_eq!(all.freed_bytes, own.metadata().unwrap().len());
-    library.remove(&remove(&id, &[])).unwrap();
+    for _ in 0..3 {
+        let refused = library.remove(&remove(&id, &[])).unwrap_err();
+        assert!(refused.message.en.contains("other name.gguf") && own.is_file(), "{refused:?}");
+        library.rescan();
+    }
+    library.remove(&remove(&id, &[Program::Other])).unwrap();
+    assert!(!own.exists());
     let left = library.get(&id).unwrap();
     assert_eq!(left.places.iter().map(|place| place.program).collect::<Vec<_>>(), [Program::LmStudio]);
     assert_eq!((left.refusal, Path::new(&left.path).is_file()), (None, true));
