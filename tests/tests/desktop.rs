@@ -198,6 +198,22 @@ async fn a_second_start_says_so_and_ends() -> Result<()> {
     stage.close(&window).await
 }
 
+/// What `cargo xtask run --hub` starts where there is no display, the first time.
+#[tokio::test]
+async fn the_first_question_fetches_a_model_where_there_is_none() -> Result<()> {
+    let stage = Stage::set().await?;
+    let hub = hub(None)?;
+    let screenshot = stage.folder.path().join("first.png");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tandem-first-chat"));
+    command.args(["--question", "What is the capital of France?", "--repo", SMOLLM2, "--screenshot"]);
+    command.arg(&screenshot).arg("--").arg(app()?).args(stage.start(hub.url()).args);
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    let said = String::from_utf8(output.stdout)?;
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("downloading from") && said.contains("tok/s") && screenshot.is_file(), "{said}");
+    Ok(())
+}
+
 #[test]
 fn without_a_display_it_says_so() -> Result<()> {
     let folder = tempfile::tempdir()?;

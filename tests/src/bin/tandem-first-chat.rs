@@ -50,7 +50,8 @@ mod linux {
         window.click(&id("nav-library")).await?;
         if window.find(&id("chat-with-model")).await?.is_none() {
             say(&format!("downloading from {}", args.repo))?;
-            window.open_repo("", &args.repo).await?;
+            let name = args.repo.rsplit('/').next().unwrap_or_default();
+            window.open_repo(name, &args.repo).await?;
             window.click(&id("recommended-download")).await?;
             // Downloaded in order to chat: the model is loaded as soon as it is there.
             window.wait_for_phase("idle").await?;
