@@ -3,6 +3,7 @@ use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use tandem_core::wire::Program;
 use tandem_engine::cpu::Isa;
@@ -50,6 +51,11 @@ impl Args {
         Self::try_parse_from(&args)
             .unwrap_or_else(|error| crate::exit::instead_of_a_command(&error, args.iter().any(|arg| arg == "--json")))
     }
+}
+
+/// Tokens of a measurement: more than any model's context, and little enough to be added up.
+fn n_tokens() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(0..=1 << 24)
 }
 
 #[derive(Debug, Subcommand)]
@@ -280,17 +286,17 @@ pub(crate) struct Bench {
     /// A GGUF file or a model of the library
     pub(crate) model: String,
     /// Tokens of the prompt; 0 leaves prompts out
-    #[arg(long, short = 'p', default_value = "512", value_name = "N")]
+    #[arg(long, short = 'p', default_value = "512", value_name = "N", value_parser = n_tokens())]
     pub(crate) prompt: usize,
     /// Tokens to generate; 0 leaves generation out
-    #[arg(long, short = 'n', default_value = "128", value_name = "N")]
+    #[arg(long, short = 'n', default_value = "128", value_name = "N", value_parser = n_tokens())]
     pub(crate) generate: usize,
     /// Tokens that the context already holds; several, such as 0,2048,8192, are measured one after another
-    #[arg(long, short = 'd', default_value = "0", value_delimiter = ',', value_name = "N,…")]
+    #[arg(long, short = 'd', default_value = "0", value_delimiter = ',', value_name = "N,…", value_parser = n_tokens())]
     pub(crate) depth: Vec<usize>,
     /// How often to measure; medians are reported
-    #[arg(long, short = 'r', default_value = "5", value_name = "N")]
-    pub(crate) reps: NonZeroUsize,
+    #[arg(long, short = 'r', default_value = "5", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) reps: u32,
     /// Compute threads; by default as planned
     #[arg(long, short = 't', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) threads: Option<u32>,
@@ -386,8 +392,8 @@ pub(crate) struct Logits {
     #[arg(long)]
     pub(crate) isa: Option<Isa>,
     /// Compute threads; by default one per performance core
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: Option<u32>,
 }
 
 #[cfg(test)]

@@ -238,6 +238,10 @@ fn numbers_that_make_no_sense_are_wrong_usage() {
         let (code, failure) = tandem.failure(&["run", "a", "b", &format!("{option}={value}")]);
         assert_eq!((code, &failure["code"]), (2, &json!("bad_request")), "{option} {value}: {failure}");
     }
+    for option in ["-p", "-n", "-d", "-r", "-t"] {
+        let (code, failure) = tandem.failure(&["bench", "a", option, "18446744073709551615"]);
+        assert_eq!((code, &failure["code"]), (2, &json!("bad_request")), "{option}: {failure}");
+    }
 }
 
 #[test]
@@ -277,6 +281,19 @@ fn a_plan_shows_a_simulated_card_and_says_who_computes() {
     let said = with_card(&["--ctx", "4096"]);
     assert!(said.contains("4k\u{a0}context") && said.contains("GPU   [") && said.contains("processor"), "{said}");
     assert!(said.contains("llama-server -m SmolLM2-135M-Instruct.Q4_1.gguf -ngl 31 -c 4096"), "{said}");
+}
+
+/// A stub that some systems carry, or what is left of a driver.
+#[test]
+fn a_driver_without_its_functions_is_as_good_as_none() {
+    let fake = FakeNvml::new("card 6 GiB free 5.5 GiB name Simulated\n").unwrap();
+    let (tandem, model, nvml) = (Tandem::new(), text(&smollm2()), text(fake.path()));
+    std::fs::copy(fake.path(), fake.path().with_file_name("libcuda.so")).unwrap();
+    let mut plan = tandem.command(&["plan", &model, "--nvml", &nvml, "--json"]);
+    let output = plan.env("LD_LIBRARY_PATH", fake.path().parent().unwrap()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(shown["cpu_computes"]["en"].as_str().unwrap().contains("driver"), "{}", shown["cpu_computes"]);
 }
 
 #[test]

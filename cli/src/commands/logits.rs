@@ -78,7 +78,7 @@ fn part_of(out: &Path) -> PathBuf {
 fn open_session(args: &args::Logits, n_tokens: usize) -> anyhow::Result<Session> {
     let facts = open::computable(&args.file)?;
     let context_length = args.context_length.map_or(n_tokens.max(MIN_CONTEXT), |n| n.get());
-    let n_threads = args.threads.map_or_else(open::n_threads, |n| n.get());
+    let n_threads = args.threads.map_or_else(open::n_threads, |n| n as usize);
     let kv_types =
         KvTypes { k: args.cache_type_k.unwrap_or(args.kv_types.k), v: args.cache_type_v.unwrap_or(args.kv_types.v) };
     let n_batch = args.chunks.iter().map(|n| n.get()).max().unwrap_or(BATCH);

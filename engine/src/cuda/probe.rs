@@ -1,5 +1,5 @@
-//! What the driver says of itself and its GPUs, before anything is opened. It never panics: without a driver nothing of it
-//! is called.
+//! What the driver says of itself and its GPUs, before anything is opened. It never panics: without a driver, and without every
+//! function that will be called, nothing of it is called.
 
 use std::fmt;
 
@@ -62,17 +62,59 @@ impl CudaDevice {
     }
 }
 
+/// Functions of the driver that are called, here and later. A library that lacks one, a stub or what is left of a driver, would
+/// end the program with the first call of it.
+const FUNCTIONS: &[&str] = &[
+    "cuCtxSetCurrent",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDeviceTotalMem_v2",
+    "cuDriverGetVersion",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuInit",
+    "cuLaunchKernel",
+    "cuMemAlloc_v2",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemGetInfo_v2",
+    "cuMemHostAlloc",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+];
+
 /// Asks the driver, without opening a GPU: takes milliseconds and no memory of a card.
 pub fn probe() -> DriverState {
     // SAFETY: it only tries to load libraries by name.
     if !unsafe { sys::is_culib_present() } {
         return DriverState::NoDriver;
     }
+    if let Some(name) = missing_function() {
+        return DriverState::Failed { reason: format!("its library has no {name}") };
+    }
     match devices() {
         Ok(devices) => devices,
         Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => DriverState::NoDevice,
         Err(error) => DriverState::Failed { reason: reason(error) },
     }
+}
+
+/// A function that the driver's library lacks.
+fn missing_function() -> Option<&'static str> {
+    // SAFETY: the library opened a moment ago; addresses are looked up, and nothing is called.
+    let has = |name: &str| unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()) }.is_ok();
+    FUNCTIONS.iter().copied().find(|name| !has(name))
 }
 
 /// The driver is there.

@@ -31,7 +31,7 @@ pub(super) fn measure(args: &args::Bench, path: &Path, global: &Args, terminal: 
     let facts = open::computable(path)?;
     let cases = Case::all(args)?;
     let options = options(args, &cases, &facts, global)?;
-    let bar = terminal.bar((cases.len() * (args.reps.get() + 1)) as u64, Bar::Share);
+    let bar = terminal.bar(cases.len() as u64 * (u64::from(args.reps) + 1), Bar::Share);
     bar.set_message(args.model.clone());
 
     let (model, load_ms) = load(path, &options)?;
@@ -49,7 +49,7 @@ pub(super) fn measure(args: &args::Bench, path: &Path, global: &Args, terminal: 
     // Depth by depth, so that each is filled once; in turn within a depth, so that a disturbance meets all.
     let mut first = 0;
     for group in cases.chunk_by(|a, b| a.n_depth == b.n_depth) {
-        for _ in 0..args.reps.get() {
+        for _ in 0..args.reps {
             for (case, runs) in group.iter().zip(&mut runs[first..]) {
                 bench.run(case, runs).map_err(refused)?;
                 bar.inc(1);
