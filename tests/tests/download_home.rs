@@ -35,6 +35,22 @@ async fn a_persons_own_file_goes_to_the_trash_and_is_told_of() {
     }
 }
 
+/// Browsers call their downloads so too.
+#[tokio::test]
+async fn a_part_that_is_not_ours_goes_to_the_trash_and_is_told_of() {
+    let (bytes, own) = (weights(SIZE, 1), weights(SIZE / 2, 2));
+    let (test_hub, folder) = (hub_with(&bytes), tempfile::tempdir().unwrap());
+    let part = put(folder.path(), &own).with_added_extension("part");
+    fs::rename(folder.path().join(LANDED), &part).unwrap();
+    let mut downloader = open(&test_hub, folder.path(), &Ledger::default());
+    let id = downloader.start(REPO).await.id;
+    assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
+    assert_eq!(fs::read(folder.path().join(LANDED)).unwrap(), bytes);
+    let kept = downloader.trash.path().join(part.file_name().unwrap());
+    assert_eq!(fs::read(kept).unwrap(), own, "nothing of a person's is lost");
+    assert!(downloader.seen().contains(&DownloadUpdate::Cleared { path: part }));
+}
+
 #[tokio::test]
 async fn a_persons_own_copy_of_the_file_is_taken_as_it_is() {
     let bytes = weights(SIZE, 1);
@@ -156,10 +172,10 @@ async fn a_file_in_the_place_of_ours_never_gets_the_final_name() {
     let journal = format!("{LANDED}.journal");
     fs::copy(moved.join(&journal), folder.join(&journal)).unwrap();
     let ended = downloader.until_rest(&id).await;
-    assert_eq!(
-        (ended.state, ended.failure.map(|failure| failure.code)),
-        (DownloadState::Failed, Some(ErrorCode::Busy))
-    );
+    // Its journal may be looked for just between the two.
+    let code = ended.failure.map(|failure| failure.code);
+    assert!(matches!(code, Some(ErrorCode::Busy | ErrorCode::NotFound)), "{code:?}");
+    assert_eq!(ended.state, DownloadState::Failed);
     assert!(!folder.join(LANDED).exists());
     assert_eq!(fs::read(folder.join(&part)).unwrap(), vec![0; SIZE], "what is another's stays so");
 }

@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     fn what_lies_beyond_its_bound_is_marked_and_counted() {
-        assert_eq!(error_words(1.1, CALIBRATED_BOUND, 0), "+10%");
+        assert_eq!(error_words(1.099, CALIBRATED_BOUND, 0), "+10%");
         assert_eq!(error_words(0.89, CALIBRATED_BOUND, 0), "-11%!");
         assert_eq!(error_words(1.052, MEMORY_BOUND, 1), "+5.2%!");
         let speed = |assumed_tokens_per_s, calibrated_ratio, corrected_ratio| Speed {

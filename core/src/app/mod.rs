@@ -606,10 +606,13 @@ fn cleared(path: &Path) -> Failure {
     Failure::new(
         ErrorCode::Io,
         Text::new(
-            format!("`{path}` was not the hub's file and is in the trash now: what was downloaded took its place"),
-            format!("`{path}` 不是模型站的文件，已移到回收站，由下载的文件取代"),
+            format!("`{path}` held other bytes than the hub's file and is in the trash now, in favour of the download"),
+            format!("`{path}` 的内容与模型站的文件不同，已移到回收站，由下载的文件取代"),
         ),
-        Text::new("to keep both, take it back under another name", "如需同时保留，请以其他名称将其还原"),
+        Text::new(
+            "if it was a file of your own, take it back under another name",
+            "如果它是您自己的文件，请以其他名称将其还原",
+        ),
     )
 }
 

@@ -21,15 +21,20 @@ impl Home {
     /// over; anything else is somebody's own, and goes to the trash: then its path comes back.
     pub(super) fn clear(&self, target: &Path, sha256: &str, size_bytes: u64) -> Result<Option<PathBuf>, DownloadError> {
         let Ok(about) = fs::symlink_metadata(target) else { return Ok(None) };
-        let in_the_way = |detail: String| DownloadError::InTheWay { path: target.to_owned(), detail };
-        if about.is_dir() {
-            return Err(in_the_way("it is a folder".to_owned()));
-        }
         if about.is_file() && (self.ledger.is_ours(target) || has_bytes(target, sha256, size_bytes)) {
             return Ok(None);
         }
-        self.trash.take(target).map_err(|error| in_the_way(error.to_string()))?;
+        self.make_way(target)?;
         Ok(Some(target.to_owned()))
+    }
+
+    /// Puts into the trash what is somebody's own; a folder stays, and is in the way.
+    pub(super) fn make_way(&self, path: &Path) -> Result<(), DownloadError> {
+        let in_the_way = |detail: String| DownloadError::InTheWay { path: path.to_owned(), detail };
+        if path.is_dir() {
+            return Err(in_the_way("it is a folder".to_owned()));
+        }
+        self.trash.take(path).map_err(|error| in_the_way(error.to_string()))
     }
 }
 

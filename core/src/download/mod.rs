@@ -387,10 +387,14 @@ impl Shared {
         let record = Record::new(journal, Journal::after(old.as_ref(), files, self.options.piece_bytes.max(1)));
         record.rank.store(rank, Ordering::Release);
         self.check_space(&record)?;
-        let outdated = old.iter().flat_map(|old| &old.files).chain(&record.journal.files);
-        let outdated = outdated.filter(|entry| !record.journal.has_pieces_of(entry));
+        let of_old = || old.iter().flat_map(|old| &old.files);
+        let outdated = of_old().filter(|entry| !record.journal.has_pieces_of(entry));
         for target in outdated.filter_map(|entry| place(&self.models_dir, &entry.file).ok()) {
             self.remove_parts(&target);
+        }
+        let is_new = |entry: &&journal::JournalFile| of_old().all(|old| old.file.path != entry.file.path);
+        for entry in record.journal.files.iter().filter(is_new) {
+            self.clear_parts(&place(&self.models_dir, &entry.file)?)?;
         }
         if let Some(folder) = record.path.parent() {
             fs::create_dir_all(folder).map_err(FileError::at(FileAction::Write, folder))?;
@@ -411,7 +415,11 @@ impl Shared {
         let wanted = wanted.filter(|entry| entry.standing == journal::Standing::Wanted);
         let to_take = |entry: &journal::JournalFile| {
             let target = place(&self.models_dir, &entry.file).ok();
-            let taken = target.map_or(0, |target| self.options.disk.taken_bytes(&place::part_path(&target)));
+            let taken = |path: &Path| self.options.disk.taken_bytes(path);
+            let taken = target.map_or(0, |target| {
+                // One of them is there: all bytes, if the process ended between its two names.
+                taken(&place::part_path(&target)).max(taken(&place::placing_path(&target)))
+            });
             entry.file.size_bytes.saturating_sub(taken)
         };
         let needed_bytes: u64 = wanted.map(to_take).fold(0, u64::saturating_add);
@@ -449,6 +457,17 @@ impl Shared {
     /// Removes what is not whole of a file.
     fn remove_parts(&self, target: &Path) {
         [place::part_path(target), place::placing_path(target)].iter().for_each(|path| self.remove_file(path));
+    }
+
+    /// Puts what lies under the names that a file will have on its way, and no journal of ours knows, into the trash: other
+    /// programs call their downloads so too.
+    fn clear_parts(&self, target: &Path) -> Result<(), DownloadError> {
+        let paths = [place::part_path(target), place::placing_path(target)];
+        for path in paths.into_iter().filter(|path| path.symlink_metadata().is_ok()) {
+            self.home.make_way(&path)?;
+            self.table().tell_cleared(path);
+        }
+        Ok(())
     }
 
     fn remove_file(&self, path: &Path) {
