@@ -81,7 +81,7 @@ impl Row {
 
 /// What is no number is beyond any bound.
 fn is_beyond(ratio: f64, bound: f64) -> bool {
-    ratio.is_nan() || (ratio - 1.0).abs() > bound
+    ratio.is_nan() || (ratio - 1.0).abs() > bound + 1e-9
 }
 
 pub(crate) fn run(args: &args::Predictions, global: &Args, terminal: &Terminal) -> anyhow::Result<()> {
