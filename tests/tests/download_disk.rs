@@ -133,6 +133,28 @@ async fn shards_that_are_home_take_no_more_space() {
     assert!(downloader.downloads.start(files).await.is_ok(), "8 and 16 MiB are needed, 32 are free");
 }
 
+#[tokio::test]
+async fn what_is_between_its_two_names_counts_as_taken() {
+    let (test_hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    test_hub.fault(stall());
+    let mut downloader = Downloader::open(&test_hub, folder.path());
+    let id = downloader.start("a/first").await.id;
+    downloader.until(&id, |download| download.arrived_bytes > 0).await;
+    downloader.downloads.close().await;
+    drop(downloader);
+    test_hub.heal();
+    let landed = folder.path().join("a/first/m.gguf");
+    let beside = |ending: &str| landed.with_file_name(format!("m.gguf{ending}"));
+    fs::rename(beside(".part"), beside(".placing")).unwrap();
+    let options = DownloadOptions { disk: Arc::new(NoMoreRoom), ..quick_options() };
+    let mut downloader = Downloader::with(&test_hub, folder.path(), None, options);
+    downloader.downloads.resume(&id).unwrap();
+    downloader.until(&id, |download| download.state == DownloadState::Running).await;
+    let done = downloader.until_rest(&id).await;
+    assert_eq!((done.state, done.failure), (DownloadState::Done, None));
+    assert_eq!(fs::read(landed).unwrap(), weights(SIZE as usize, 1));
+}
+
 fn hub() -> TestHub {
     let repo = |id| Repo::new(id).file("m.gguf", weights(SIZE as usize, 1));
     TestHub::start(vec![repo("a/first"), repo("a/second")])
@@ -223,5 +245,23 @@ impl Disk for TrustingDisk {
 
     fn open_part(&self, path: &Path) -> io::Result<Box<dyn PartIo>> {
         Ok(Box::new(SmallFile { io: RealDisk.open_part(path)?, capacity: Arc::new(AtomicU64::new(u64::MAX)) }))
+    }
+}
+
+/// The real disk without room for anything that has not taken its space.
+#[derive(Debug)]
+struct NoMoreRoom;
+
+impl Disk for NoMoreRoom {
+    fn free_bytes(&self, _dir: &Path) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn taken_bytes(&self, path: &Path) -> u64 {
+        RealDisk.taken_bytes(path)
+    }
+
+    fn open_part(&self, path: &Path) -> io::Result<Box<dyn PartIo>> {
+        RealDisk.open_part(path)
     }
 }

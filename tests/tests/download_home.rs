@@ -39,16 +39,18 @@ async fn a_persons_own_file_goes_to_the_trash_and_is_told_of() {
 #[tokio::test]
 async fn a_part_that_is_not_ours_goes_to_the_trash_and_is_told_of() {
     let (bytes, own) = (weights(SIZE, 1), weights(SIZE / 2, 2));
-    let (test_hub, folder) = (hub_with(&bytes), tempfile::tempdir().unwrap());
-    let part = put(folder.path(), &own).with_added_extension("part");
-    fs::rename(folder.path().join(LANDED), &part).unwrap();
-    let mut downloader = open(&test_hub, folder.path(), &Ledger::default());
-    let id = downloader.start(REPO).await.id;
-    assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
-    assert_eq!(fs::read(folder.path().join(LANDED)).unwrap(), bytes);
-    let kept = downloader.trash.path().join(part.file_name().unwrap());
-    assert_eq!(fs::read(kept).unwrap(), own, "nothing of a person's is lost");
-    assert!(downloader.seen().contains(&DownloadUpdate::Cleared { path: part }));
+    for ending in ["part", "placing"] {
+        let (test_hub, folder) = (hub_with(&bytes), tempfile::tempdir().unwrap());
+        let part = put(folder.path(), &own).with_added_extension(ending);
+        fs::rename(folder.path().join(LANDED), &part).unwrap();
+        let mut downloader = open(&test_hub, folder.path(), &Ledger::default());
+        let id = downloader.start(REPO).await.id;
+        assert_eq!(downloader.until_rest(&id).await.state, DownloadState::Done);
+        assert_eq!(fs::read(folder.path().join(LANDED)).unwrap(), bytes);
+        let kept = downloader.trash.path().join(part.file_name().unwrap());
+        assert_eq!(fs::read(kept).unwrap(), own, "nothing of a person's is lost");
+        assert!(downloader.seen().contains(&DownloadUpdate::Cleared { path: part }));
+    }
 }
 
 #[tokio::test]
@@ -184,10 +186,7 @@ async fn a_file_in_the_place_of_ours_never_gets_the_final_name() {
 async fn a_changed_shard_costs_that_shard_alone() {
     let (shards, newer) = ([weights(SIZE, 1), weights(SIZE, 2)], weights(SIZE, 3));
     let (test_hub, folder) = (sharded(&shards), tempfile::tempdir().unwrap());
-    test_hub.fault(Rule::new(Side::Cdn, SHARDS[1], Fault::Stall { after_bytes: 2 * PIECE }));
-    let mut downloader = open(&test_hub, folder.path(), &Ledger::default());
-    let id = downloader.start(REPO).await.id;
-    downloader.until(&id, |download| download.arrived_bytes > SIZE as u64 + PIECE).await;
+    let (mut downloader, id) = with_one_shard_home(&test_hub, folder.path()).await;
     downloader.downloads.pause(&id).unwrap();
     downloader.until_rest(&id).await;
     test_hub.heal();
@@ -205,10 +204,7 @@ async fn a_changed_shard_costs_that_shard_alone() {
 async fn what_does_not_fit_costs_nothing_that_is_here() {
     let shards = [weights(SIZE, 1), weights(SIZE, 2)];
     let (test_hub, folder) = (sharded(&shards), tempfile::tempdir().unwrap());
-    test_hub.fault(Rule::new(Side::Cdn, SHARDS[1], Fault::Stall { after_bytes: 2 * PIECE }));
-    let mut downloader = open(&test_hub, folder.path(), &Ledger::default());
-    let id = downloader.start(REPO).await.id;
-    downloader.until(&id, |download| download.arrived_bytes > SIZE as u64 + PIECE).await;
+    let (mut downloader, id) = with_one_shard_home(&test_hub, folder.path()).await;
     downloader.downloads.pause(&id).unwrap();
     downloader.until_rest(&id).await;
     let n_before = test_hub.fetches(SHARDS[0]).len();
@@ -266,10 +262,7 @@ async fn a_crash_before_the_journal_is_gone_loses_nothing() {
 async fn whole_shards_of_a_cancelled_download_can_be_had_back() {
     let shards = [weights(SIZE, 1), weights(SIZE, 2)];
     let (test_hub, folder) = (sharded(&shards), tempfile::tempdir().unwrap());
-    test_hub.fault(Rule::new(Side::Cdn, SHARDS[1], Fault::Stall { after_bytes: 2 * PIECE }));
-    let mut downloader = open(&test_hub, folder.path(), &Ledger::default());
-    let id = downloader.start(REPO).await.id;
-    downloader.until(&id, |download| download.arrived_bytes > SIZE as u64 + PIECE).await;
+    let (mut downloader, id) = with_one_shard_home(&test_hub, folder.path()).await;
     downloader.downloads.cancel(&id).await.unwrap();
     while downloader.next().await != (DownloadUpdate::Gone { id: id.clone() }) {}
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -297,6 +290,15 @@ impl Disk for NoLocks {
         fs::create_dir_all(folder)?;
         Err(io::ErrorKind::Unsupported.into())
     }
+}
+
+/// The first shard is whole, the second begun and stalled.
+async fn with_one_shard_home(test_hub: &TestHub, folder: &Path) -> (Downloader, String) {
+    test_hub.fault(Rule::new(Side::Cdn, SHARDS[1], Fault::Stall { after_bytes: 2 * PIECE }));
+    let mut downloader = open(test_hub, folder, &Ledger::default());
+    let id = downloader.start(REPO).await.id;
+    downloader.until(&id, |download| download.arrived_bytes > SIZE as u64 + PIECE).await;
+    (downloader, id)
 }
 
 fn open(test_hub: &TestHub, folder: &Path, ledger: &Ledger) -> Downloader {
