@@ -146,6 +146,11 @@ const scenes = [
     await loadModel(page, 'qwen3-30b');
     await page.click(id('nav-machine'));
   }],
+  ['machine-card', '', async (page) => {
+    await loadModel(page, 'qwen3-30b');
+    await page.click(id('nav-machine'));
+    await page.locator(id('card-memory')).scrollIntoViewIfNeeded();
+  }],
   ['machine-measuring', 'library=starter&pace=8', async (page) => {
     await page.click(id('nav-machine'));
     await page.click(id('run-benchmark'));

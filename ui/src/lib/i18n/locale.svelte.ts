@@ -23,6 +23,11 @@ export class Locale {
     else localStorage.setItem('tandem.language', language);
   }
 
+  /** Between the parts of a list that hold words of the language. */
+  get comma(): string {
+    return this.tongue === 'zh' ? '，' : ', ';
+  }
+
   /** What stands between two sentences. */
   get gap(): string {
     return this.tongue === 'zh' ? '' : ' ';
